@@ -1,0 +1,1 @@
+"""All faults, one a file; the id of a fault is its path below this folder."""

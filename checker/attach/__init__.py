@@ -1,0 +1,1 @@
+"""Adapters that turn a framework's operators into calls at seams."""

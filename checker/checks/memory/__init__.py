@@ -1,0 +1,1 @@
+"""Memory layer: may the operator touch what its metadata points at?"""

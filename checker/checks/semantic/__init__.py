@@ -1,0 +1,1 @@
+"""Semantic layer: does what goes in and comes out mean what it must?"""

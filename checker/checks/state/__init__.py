@@ -1,0 +1,1 @@
+"""State layer: does what was kept between steps still belong to this request?"""

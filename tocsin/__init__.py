@@ -1,0 +1,1 @@
+"""Tocsin makes silent faults in LLM inference loud, contained and repaired, and proves it."""

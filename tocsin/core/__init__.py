@@ -1,0 +1,1 @@
+"""Words, operator calls, seams and protocols that every part of Tocsin shares."""

@@ -1,0 +1,75 @@
+"""What a fault is to the rest of the system: an order to a target, and the evidence it left."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Scope(StrEnum):
+    """Where a fault acts."""
+
+    WORKER = "worker"  # in the serving process, at a seam, under a lease
+    PROCESS = "process"  # on the process, by a chaos actor of its node
+    CLIENT = "client"  # a request that no honest client would send
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a fault changed: read before, changed, read again.
+
+    Attributes:
+        place: where, in words that a person can follow: `page 7 depth 3 V[2, 5] bit 14`.
+        before, after: the readings, JSON-safe; NaN and infinities as text.
+        requests: requests that the fault touched, where known.
+    """
+
+    place: str
+    before: str
+    after: str
+    requests: tuple[str, ...] = ()
+
+    @property
+    def fired(self) -> bool:
+        """The place reads otherwise than before."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Tells a target to suffer one occurrence of a fault.
+
+    Attributes:
+        occurrence: `<fault id in the spec>@<n>`.
+        kind: id of the fault's declaration, `kv.bitflip`.
+        seed: the occurrence's private random number.
+        params: from the spec, over the declaration's defaults.
+        after_step: earliest step of the target at which to fire (its own logical clock).
+        ttl_s: lease; not renewed in time, the target disarms and heals by itself.
+    """
+
+    occurrence: str
+    kind: str
+    seed: int
+    after_step: int
+    ttl_s: float
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderStatus:
+    """Where an order stands, as its target tells it.
+
+    Attributes:
+        state: `armed`, `fired`, `healed` (gone and shown to be gone), `unhealed` (heal_verify
+            said no), `expired` (lease ran out before it fired), `disarmed` (taken back).
+        fired_ns, fired_step, healed_ns: when; 0 and -1 while it has not happened.
+        error: why it could not fire or heal, empty when nothing went wrong.
+    """
+
+    occurrence: str
+    state: str
+    evidence: Evidence | None = None
+    fired_ns: int = 0
+    fired_step: int = -1
+    healed_ns: int = 0
+    error: str = ""

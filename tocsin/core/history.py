@@ -1,0 +1,107 @@
+"""What happened: server-side events, and the client's record of every request."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class EventKind(StrEnum):
+    """Kinds of server-side and nemesis events."""
+
+    REPLICA_UP = "replica_up"
+    REPLICA_DOWN = "replica_down"  # detector service.actor_down
+    REPLICA_STALLED = "replica_stalled"  # detector service.heartbeat
+    REPLICA_RESUMED = "replica_resumed"
+    CHECK_FAILED = "check_failed"  # one a Failure: data = the journal record
+    BREAKER = "breaker"  # data: operator, backend, before, after, reason
+    BACKEND_ERROR = "backend_error"  # detector service.backend_error
+    PAGES_QUARANTINED = "pages_quarantined"
+    WEIGHT_REPAIRED = "weight_repaired"
+    REQUEST_RECOMPUTED = "request_recomputed"
+    REQUEST_PREEMPTED = "request_preempted"
+    REQUEST_RESUMED = "request_resumed"  # by the gateway, on another replica
+    REQUEST_REJECTED = "request_rejected"  # before admission: an explicit 4xx
+    REQUEST_REFUSED = "request_refused"  # after admission: an explicit error with a failure id
+    DEGRADED = "degraded"  # data: reason, on
+    SWITCHED = "switched"  # the switchboard changed: the audit log
+    PAGE_AUDIT = "page_audit"  # a reading of page conservation at quiescence
+    FAULT_FIRED = "fault_fired"  # data: occurrence, fault, evidence
+    FAULT_HEALED = "fault_healed"
+    FAULT_DISARMED = "fault_disarmed"  # the lease ran out
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened on the serving side.
+
+    Attributes:
+        t_ns: CLOCK_MONOTONIC nanoseconds of the machine that saw it.
+        replica: id of the replica, "gateway" or "nemesis".
+        step: the replica's step count, -1 where there is none.
+        data: JSON-safe details; NaN and infinities as text.
+    """
+
+    kind: EventKind
+    t_ns: int
+    replica: str
+    step: int = -1
+    request_id: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Outcome(StrEnum):
+    """How a request ended for its client; `info` means that it may have been executed."""
+
+    OK = "ok"
+    FAIL = "fail"  # an explicit rejection or refusal: no answer was given
+    INFO = "info"  # timeout or broken connection: unknown
+    CANCELLED = "cancelled"
+    OPEN = "open"  # no terminal event at all: lost
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One token as the client received it."""
+
+    t_ns: int
+    index: int
+    token: int
+    text: str
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """All that a client saw of one request; the only truth about what the user got.
+
+    Attributes:
+        prompt_id: key into the golden answers; empty for a malformed request.
+        terminals: number of terminal events (end of stream, error) that arrived.
+        degraded: labels of the answer (header and body agree), empty when none.
+        attempts: replicas that worked on it, in order.
+    """
+
+    request_id: str
+    prompt_id: str
+    t_invoke_ns: int
+    stream: bool
+    max_new_tokens: int
+    outcome: Outcome = Outcome.OPEN
+    t_first_ns: int = 0
+    t_end_ns: int = 0
+    http_status: int = 0
+    finish_reason: str = ""
+    usage_tokens: int = -1
+    chunks: list[Chunk] = field(default_factory=list)
+    text: str = ""
+    terminals: int = 0
+    degraded: tuple[str, ...] = ()
+    degraded_header: str = ""
+    failure_id: str = ""
+    error: str = ""
+    attempts: tuple[str, ...] = ()
+    malformed: str = ""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Token ids in the order of their arrival."""
+        return tuple(chunk.token for chunk in self.chunks)

@@ -1,0 +1,118 @@
+"""The system under test as a chaos run sees it: Ray in earnest, one process in tests."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tocsin.core.faulting import Order, OrderStatus
+from tocsin.core.history import Event, RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One replica as last heard of.
+
+    Attributes:
+        step: its logical clock at that time.
+        heard_ns: when that was (monotonic).
+    """
+
+    replica: str
+    pid: int
+    node: str
+    alive: bool
+    step: int
+    heard_ns: int
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """A request that the load sends.
+
+    Attributes:
+        body: JSON body of the HTTP call; for an honest request it has `messages` or `prompt`.
+        malformed: kind of malformation, empty for an honest request.
+        cancel_after: cancel once this many tokens arrived; None: never.
+    """
+
+    request_id: str
+    prompt_id: str
+    path: str
+    body: dict[str, Any]
+    stream: bool
+    max_new_tokens: int
+    malformed: str = ""
+    cancel_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenAnswer:
+    """The right answer to one prompt: by a quiet engine and, independently, by Transformers.
+
+    Attributes:
+        tokens: greedy tokens of the quiet engine.
+        margins: top-1 minus top-2 logit of each.
+        reference_tokens: tokens of the independent oracle.
+        text: decoded answer.
+        finish_reason: "stop" or "length".
+    """
+
+    prompt_id: str
+    tokens: tuple[int, ...]
+    margins: tuple[float, ...]
+    reference_tokens: tuple[int, ...]
+    text: str
+    finish_reason: str
+
+
+class System(Protocol):
+    """What a chaos run needs of the system under test."""
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-safe facts for the manifest: engine, model, profile, dtype, versions, url."""
+        ...
+
+    def replicas(self) -> list[ReplicaInfo]:
+        """All replicas heard of lately, in a stable order."""
+        ...
+
+    def golden(self, prompts: Sequence[LoadRequest]) -> dict[str, GoldenAnswer]:
+        """Golden answers by prompt id (cached on disk by model, dtype, prompt and length)."""
+        ...
+
+    def certificate(self) -> dict[str, Any]:
+        """Invariance certificate: `{"bit_exact": bool, "tau": float, "cases": …}`."""
+        ...
+
+    def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
+        """Send one request; yields the growing record at each token and once more at its end."""
+        ...
+
+    def arm(self, replica: str, order: Order) -> None:
+        """Give an in-process order to one replica."""
+        ...
+
+    def renew(self, ttl_s: float) -> None:
+        """Renew the lease of every order in every replica (the controller is alive)."""
+        ...
+
+    def disarm(self, occurrence: str) -> None:
+        """Take an order back and heal what it did; idempotent."""
+        ...
+
+    def orders(self) -> dict[str, OrderStatus]:
+        """Status of every order given in this run, by occurrence."""
+        ...
+
+    def strike(self, replica: str, order: Order) -> None:
+        """Give an order to the chaos actor of the replica's node (scope PROCESS)."""
+        ...
+
+    def events(self, since: int) -> tuple[int, list[Event]]:
+        """Events from number `since` on, and the number to ask for next."""
+        ...
+
+    def close(self) -> None:
+        """Stop what was started; what was joined stays."""
+        ...

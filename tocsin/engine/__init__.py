@@ -1,0 +1,1 @@
+"""What runs the model: Transformers' own code over paged KV memory, one step at a time."""
