@@ -72,7 +72,8 @@ class Check:
         unknown = set(thresholds) - set(self.thresholds)
         if unknown:
             raise ValueError(
-                f"{self.id}: has no threshold {sorted(unknown)}, known are {sorted(self.thresholds)}"
+                f"{self.id}: has no threshold {sorted(unknown)}; "
+                f"known are {sorted(self.thresholds)}"
             )
         return replace(self, thresholds={**self.thresholds, **thresholds})
 
@@ -114,7 +115,7 @@ def check(
     return declare
 
 
-def _operators(annotation: Any) -> tuple[Operator, ...]:  # noqa: ANN401 - any annotation
+def _operators(annotation: Any) -> tuple[Operator, ...]:
     """Operators named by `RopeCall` or by `RopeCall | LinearCall`."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         members = typing.get_args(annotation)
