@@ -2,6 +2,7 @@
 
 import inspect
 import types
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from tocsin.core.calls import Call
+from tocsin.core.clock import Clock
 from tocsin.core.discovery import discover
 from tocsin.core.draw import draw_below, draw_unit
+from tocsin.core.errors import BackendError, SpecError
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.protocols import PageStore
 from tocsin.core.terms import Operator, Phase, Priority
@@ -29,6 +32,7 @@ class Target:
         seed: the occurrence's private random number.
         memory: whatever the fault wants to keep between injection and healing.
         step: the worker's logical clock at the call.
+        request_ids: request of each row of the step under way, empty for an idle row.
     """
 
     model: nn.Module
@@ -37,6 +41,11 @@ class Target:
     seed: int
     memory: dict[str, Any] = field(default_factory=dict)
     step: int = -1
+    request_ids: tuple[str, ...] = ()
+
+    def live_rows(self) -> tuple[int, ...]:
+        """Rows of the step under way that belong to a request."""
+        return tuple(row for row, request in enumerate(self.request_ids) if request)
 
     def below(self, bound: int, purpose: str) -> int:
         """An integer in [0, bound), private to this occurrence and purpose."""
@@ -47,10 +56,39 @@ class Target:
         return draw_unit(self.seed, purpose)
 
 
-Inject = Callable[[Any, Target], Evidence | None]
+@dataclass(slots=True)
+class ProcessTarget:
+    """What a fault on a process can reach: the process, told apart from a later one by its start.
+
+    Attributes:
+        pid: the process, started_ticks: its start time in clock ticks since boot.
+        clock: for the short waits until the kernel shows what was done.
+        replacement: pid of the process that serves in its place, None while there is none;
+            the function itself is None where nobody replaces it.
+    """
+
+    pid: int
+    started_ticks: int
+    params: Mapping[str, Any]
+    seed: int
+    clock: Clock
+    replacement: Callable[[], int | None] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Raises:
+    """What an injector returns whose fault is an exception: the proof, and what to raise."""
+
+    evidence: Evidence
+    error: BackendError
+
+
+Inject = Callable[[Any, Target], Evidence | Raises | None]
 """`(call, target) -> Evidence`, or None when this call does not offer the place: try the next."""
-Heal = Callable[[Target], None]
-HealVerify = Callable[[Target], bool]
+Heal = Callable[[Any], None]
+HealVerify = Callable[[Any], bool]
+"""Both take the target of the injection, with the memory that it left there."""
 
 
 @dataclass(slots=True)
@@ -61,16 +99,17 @@ class Fault:
         id: `family.name`, which is also the path of its file.
         inject: changes one place and returns the readings before and after; for scopes PROCESS
             and CLIENT see the declarations there.
-        operator, phase: the seam at which a WORKER fault reaches in.
+        operators, phase: the seams at which a WORKER fault reaches in; empty in other scopes.
         expect: detectors of which at least one must see it: check ids, or `service.…`.
         priority: of the alert it must cause.
-        params: defaults of what the spec may set.
+        params: defaults of what the spec may set. One name is common to all WORKER faults that
+            have it: `times`, the number of calls to change before the fault is spent.
     """
 
     id: str
     inject: Callable[..., Any]
     scope: Scope
-    operator: Operator | None
+    operators: tuple[Operator, ...]
     phase: Phase
     expect: tuple[str, ...]
     priority: Priority
@@ -79,6 +118,25 @@ class Fault:
     module: str
     heal_with: Heal | None = None
     verify_heal_with: HealVerify | None = None
+
+    def resolve(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults overridden by `params`.
+
+        Raises:
+            SpecError: the fault has no parameter of that name.
+        """
+        unknown = sorted(set(params) - set(self.params))
+        if unknown:
+            raise SpecError(
+                f"{self.id}: params holds {unknown}, known are {sorted(self.params)}; "
+                "correct the experiment"
+            )
+        return {**self.params, **params}
+
+    @property
+    def operator(self) -> Operator | None:
+        """The first of the operators, None outside scope WORKER."""
+        return self.operators[0] if self.operators else None
 
     @property
     def summary(self) -> str:
@@ -103,28 +161,22 @@ def fault(
     priority: Priority,
     source: str,
     scope: Scope = Scope.WORKER,
-    operator: Operator | None = None,
     phase: Phase = Phase.AFTER,
     params: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault; the decorated function becomes a `Fault`.
 
-    The operator of a WORKER fault comes from the annotation of its first parameter.
+    The operators of a WORKER fault come from the annotation of its first parameter: one call
+    record or a union of them.
     """
 
     def declare(inject: Callable[..., Any]) -> Fault:
-        at = operator
-        if at is None and scope is Scope.WORKER:
-            first = next(iter(inspect.signature(inject).parameters.values()))
-            annotation = first.annotation
-            if not (isinstance(annotation, type) and issubclass(annotation, Call)):
-                raise TypeError(f"{fault_id}: annotate the first parameter with one call record")
-            at = annotation.operator
+        at = _operators(fault_id, inject) if scope is Scope.WORKER else ()
         return Fault(
             id=fault_id,
             inject=inject,
             scope=scope,
-            operator=at,
+            operators=at,
             phase=phase,
             expect=expect,
             priority=priority,
@@ -134,6 +186,16 @@ def fault(
         )
 
     return declare
+
+
+def _operators(fault_id: str, inject: Callable[..., Any]) -> tuple[Operator, ...]:
+    """Operators named by the annotation of an injector's first parameter."""
+    first = next(iter(inspect.signature(inject).parameters))
+    annotation = typing.get_type_hints(inject).get(first)
+    members = typing.get_args(annotation) or (annotation,)
+    if not all(isinstance(member, type) and issubclass(member, Call) for member in members):
+        raise TypeError(f"{fault_id}: annotate the first parameter with its call record(s)")
+    return tuple(member.operator for member in members)
 
 
 @dataclass(frozen=True, slots=True)

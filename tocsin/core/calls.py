@@ -252,6 +252,8 @@ class BatchCall(Call):
         position_ids: [T]; position_ids_expected: [T] the ledger's.
         vocab_size: V.
         request_ids: id of each row, empty for an idle row.
+        block_table: [R,n] int64, the page of each block of a row as the step will use it, -1
+            beyond the end; None where the engine has no pages.
     """
 
     operator: ClassVar[Operator] = Operator.BATCH
@@ -261,6 +263,7 @@ class BatchCall(Call):
     position_ids_expected: Tensor
     vocab_size: int
     request_ids: tuple[str, ...] = ()
+    block_table: Tensor | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Faults of what is put into a batch."""
