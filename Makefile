@@ -85,9 +85,8 @@ lint: setup ## ruff, mypy --strict and the import contract
 	$(BIN)/lint-imports
 
 .PHONY: docs
-docs: setup ## Write docs/contracts.md, docs/faults.md and docs/architecture.md's file list anew
-	$(BIN)/python -m tocsin.checker.contracts_page docs/contracts.md
-	$(BIN)/python -m tocsin.chaos.faults_page docs/faults.md
+docs: setup ## Write the pages of docs/ that come from declarations anew
+	$(BIN)/python docs/generate.py
 
 .PHONY: clean
 clean: ## Remove the environment, caches and builds; runs in store/ are kept
