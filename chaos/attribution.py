@@ -1,0 +1,176 @@
+"""Which alarm belongs to which fault: by replica and time, the meant detector first."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.chaos.case import Case, OccurrenceRecord
+from tocsin.core.faulting import Scope
+from tocsin.core.history import Event, EventKind
+
+_SERVICE = {
+    EventKind.REPLICA_DOWN: "service.actor_down",
+    EventKind.REPLICA_STALLED: "service.heartbeat",
+    EventKind.BACKEND_ERROR: "service.backend_error",
+}
+_SKEW_NS = 50_000_000
+"""Two processes of one machine read one clock; this much the order of their writes may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """One detector that alarmed.
+
+    Attributes:
+        occurrence: the fault it belongs to; empty: none, a false alarm.
+        expected: the detector is one of those that are meant to see this fault.
+        latency_ms: from injection to alarm; None for a false alarm.
+        event_index: index into the events of the case, -1 for what the client itself saw.
+    """
+
+    detector: str
+    t_ns: int
+    replica: str
+    occurrence: str = ""
+    expected: bool = False
+    failure_id: str = ""
+    priority: str = ""
+    latency_ms: float | None = None
+    event_index: int = -1
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """All alarms of a run, sorted out."""
+
+    detections: tuple[Detection, ...]
+    by_occurrence: Mapping[str, tuple[Detection, ...]] = field(default_factory=dict)
+    false_alarms: tuple[Detection, ...] = ()
+
+    def first_expected(self, occurrence: str) -> Detection | None:
+        """The earliest alarm of a meant detector, None when there was none."""
+        return next((d for d in self.by_occurrence.get(occurrence, ()) if d.expected), None)
+
+
+def subject(event: Event) -> str:
+    """The replica that an event is about, whoever tells it."""
+    return str(event.data.get("replica") or event.replica)
+
+
+def check_ids(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Checks named by the record of a failure, in order, each once."""
+    found = [str(finding["check"]) for finding in data.get("findings", ()) if "check" in finding]
+    found += [str(one) for one in data.get("checks", ())]
+    if "check" in data:
+        found.append(str(data["check"]))
+    return tuple(dict.fromkeys(found))
+
+
+def check_errors(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Events of checks that raised: mistakes in the checker, no alarms."""
+    return tuple(
+        event
+        for event in events
+        if event.kind is EventKind.CHECK_FAILED and event.data.get("cause") == "check_error"
+    )
+
+
+def attribute(case: Case) -> Attribution:
+    """Sort out every alarm of a run.
+
+    An alarm belongs to a fault of the same replica that was active: from its injection until it
+    was healed and its time to be seen is over. Of several, the one that means this detector, then
+    the latest, has it.
+    """
+    by_replica: dict[str, list[OccurrenceRecord]] = defaultdict(list)
+    for record in case.occurrences:
+        if record.fired and record.planned.scope is not Scope.CLIENT:
+            by_replica[record.replica].append(record)
+    found: list[Detection] = []
+    for index, event in enumerate(case.events):
+        names = detectors_of(event)
+        for name in names:
+            found.append(_place(event, index, name, names, by_replica[subject(event)]))
+    found += _admissions(case)
+    found.sort(key=lambda one: one.t_ns)
+    grouped: dict[str, list[Detection]] = defaultdict(list)
+    for one in found:
+        if one.occurrence:
+            grouped[one.occurrence].append(one)
+    alarms = tuple(one for one in found if not one.occurrence)
+    return Attribution(tuple(found), {k: tuple(v) for k, v in grouped.items()}, alarms)
+
+
+def detectors_of(event: Event) -> tuple[str, ...]:
+    """The detectors that speak through an event; none for an event that is no alarm."""
+    if event.kind is EventKind.CHECK_FAILED:
+        return () if event.data.get("cause") == "check_error" else check_ids(event.data)
+    service = _SERVICE.get(event.kind)
+    return (service,) if service else ()
+
+
+def window_ns(record: OccurrenceRecord) -> tuple[int, int]:
+    """When an alarm may be this fault's: monotonic ns; the end is far away while it is unhealed."""
+    grace_ns = int(record.planned.expect.within_s * 1e9)
+    end = record.healed_ns + grace_ns if record.healed_ns else 2**62
+    return record.fired_ns - _SKEW_NS, max(end, record.fired_ns + grace_ns)
+
+
+def _place(
+    event: Event,
+    index: int,
+    name: str,
+    names: tuple[str, ...],
+    candidates: list[OccurrenceRecord],
+) -> Detection:
+    """The detection of one detector; the whole event goes to one fault."""
+    active = [one for one in candidates if _within(event.t_ns, window_ns(one))]
+    best = max(
+        active,
+        key=lambda one: (bool(set(names) & set(one.planned.expect.detectors)), one.fired_ns),
+        default=None,
+    )
+    priorities = [str(f.get("priority", "")) for f in event.data.get("findings", ())]
+    return Detection(
+        detector=name,
+        t_ns=event.t_ns,
+        replica=subject(event),
+        occurrence=best.planned.id if best else "",
+        expected=best is not None and name in best.planned.expect.detectors,
+        failure_id=str(event.data.get("failure_id", "")),
+        priority=str(event.data.get("priority", "")) or min(filter(None, priorities), default=""),
+        latency_ms=max(0.0, (event.t_ns - best.fired_ns) / 1e6) if best else None,
+        event_index=index,
+        requests=tuple(event.data.get("request_ids", ())),
+    )
+
+
+def _within(t_ns: int, window: tuple[int, int]) -> bool:
+    return window[0] <= t_ns <= window[1]
+
+
+def _admissions(case: Case) -> list[Detection]:
+    """Malformed requests that were turned away with an explicit 4xx, as their clients saw it."""
+    records = {record.request_id: record for record in case.records if record.malformed}
+    found = []
+    for one in case.occurrences:
+        if one.planned.scope is not Scope.CLIENT or one.evidence is None:
+            continue
+        for request_id in one.evidence.requests:
+            record = records.get(request_id)
+            if record is None or not 400 <= record.http_status < 500 or not record.error:
+                continue
+            found.append(
+                Detection(
+                    detector="service.admission",
+                    t_ns=record.t_end_ns,
+                    replica="client",
+                    occurrence=one.planned.id,
+                    expected="service.admission" in one.planned.expect.detectors,
+                    latency_ms=(record.t_end_ns - one.fired_ns) / 1e6,
+                    requests=(request_id,),
+                )
+            )
+    return found
