@@ -106,9 +106,9 @@ def _property_section(rule: Property) -> str:
 
 
 def _seam(unit: Fault) -> str:
-    if unit.operator is None:
+    if not unit.operators:
         return "no seam"
-    return f"`{unit.operator}`, {unit.phase.name.lower()} it runs"
+    return f"{code(unit.operators)}, {unit.phase.name.lower()} it runs"
 
 
 def _detectors(unit: Fault) -> str:
