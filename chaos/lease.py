@@ -22,6 +22,7 @@ from tocsin.core.terms import Operator, Phase
 
 Report = Callable[[OrderStatus], None]
 _OPEN = ("armed", "fired")
+_WITHOUT_EFFECT = ("expired", "disarmed")
 
 
 @dataclass(slots=True)
@@ -69,14 +70,14 @@ class Armoury:
         self._forget_rows: Callable[[], None] | None = None
 
     def arm(self, order: Order) -> OrderStatus:
-        """Take an order; an occurrence is armed once, a second order for it changes nothing.
+        """Take an order; a second order for an occurrence counts only if the first had no effect.
 
         Returns:
             Its status: `disarmed` with an error for an order that cannot be carried out.
         """
         with self._lock:
             known = self._find(order.occurrence)
-            if known is None:
+            if known is None or known.state in _WITHOUT_EFFECT:
                 known = self._take(order)
         self._tell()
         return known
@@ -133,11 +134,13 @@ class Armoury:
             fault, target, calls = self._aim(order)
         except SpecError as error:
             status = replace(status, state="disarmed", error=str(error))
+            self._book.pop(order.occurrence, None)
             self._refused[order.occurrence] = status
             self._news.append(status)
             return status
         deadline_ns = self._clock.now_ns() + int(order.ttl_s * 1e9)
         armed = _Armed(order, fault, target, status, deadline_ns, calls)
+        self._refused.pop(order.occurrence, None)
         self._book[order.occurrence] = armed
         if self._forget_rows is None:  # heard before any fault, which then knows whose rows it sees
             self._forget_rows = self._seams.add_fault(
@@ -217,7 +220,8 @@ class Armoury:
 
     def _fail(self, armed: _Armed, error: Exception) -> None:
         """An injector broke: record it, take it out, heal what it may have done by then."""
-        text = f"{armed.fault.id}: {type(error).__name__}: {error}"
+        kind = "" if isinstance(error, SpecError) else f"{armed.fault.id}: {type(error).__name__}: "
+        text = f"{kind}{error}"
         self._end(armed, "disarmed")
         self._change(armed, error=text)
 

@@ -41,7 +41,7 @@ def cu_seqlens(call: VarlenAttentionCall, target: Target) -> Evidence | None:
             call.max_seqlen_k = max(lengths) // 2
         case other:
             raise SpecError(
-                f"attn.cu_seqlens: kind is {other!r}; "
+                f"attn.cu_seqlens: kind is {other!r}, "
                 "expected last, decreasing, int64 or max_seqlen"
             )
     return Evidence(
