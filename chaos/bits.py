@@ -47,7 +47,7 @@ class Patch:
     def overwrite(cls, region: Tensor, value: Tensor | float) -> "Patch":
         """Write a value into the region in place, outside autograd."""
         before = bits_of(region)
-        with torch.no_grad():
+        with torch.inference_mode():
             if isinstance(value, Tensor):
                 region.detach().copy_(value)
             else:
@@ -86,7 +86,7 @@ class Patch:
     def undo(self) -> None:
         """Put back what still reads as the fault left it; leave what was written since."""
         bits = torch.where(self._standing(), self.before, bits_of(self.region))
-        with torch.no_grad():
+        with torch.inference_mode():
             self.region.detach().copy_(bits.view(self.region.dtype))
 
     def words(self, bits: Tensor) -> str:

@@ -113,3 +113,15 @@ def test_words_of_a_region_are_short_and_tell_contents_apart() -> None:
     assert before == "100 values, bit sum 0x0000000000000000"
     assert before != after
     assert len(after) < 60
+
+
+def test_a_place_struck_under_inference_mode_heals_outside_of_it() -> None:
+    """An engine steps under inference mode; leases end on other threads, outside of it."""
+    pool = torch.ones(4)
+    with torch.inference_mode():
+        made_there = torch.ones(4)
+        patches = [Patch.flip(tensor[1], 30) for tensor in (pool, made_there)]
+    for patch in patches:
+        patch.undo()
+        assert patch.undone()
+    assert pool.tolist() == [1.0, 1.0, 1.0, 1.0]
