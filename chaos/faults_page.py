@@ -79,7 +79,8 @@ def _fault_section(unit: Fault) -> str:
     explained = paragraphs(unit.inject)
     if explained:
         lines.append(f"{explained}\n")
-    lines.append(f"- **Where**: {WHERE[unit.scope]}; {_seam(unit)}")
+    seam = f": {_seam(unit)}" if unit.operators else ""
+    lines.append(f"- **Where**: {WHERE[unit.scope]}{seam}")
     lines.append(f"- **Seen by one of**: {_detectors(unit)}")
     if unit.params:
         settings = ", ".join(f"`{name}` = {value!r}" for name, value in unit.params.items())
