@@ -1,0 +1,402 @@
+"""The gate inside an engine: holds each step's tokens until its verdict is in, then settles."""
+
+from collections import OrderedDict
+from typing import Any
+
+from tocsin.checker.breaker import Breaker
+from tocsin.checker.counters import Counters
+from tocsin.checker.guard import Guard
+from tocsin.checker.journal import Journal
+from tocsin.checker.record import failure_record
+from tocsin.checker.recovery import Ladder, Outcome, Resolution
+from tocsin.checker.runtime import WATERMARK
+from tocsin.checker.settings import CheckerSettings
+from tocsin.checker.watermark import REASON, Level, Watermark
+from tocsin.checker.weights import WeightStore
+from tocsin.core.calls import WeightCall
+from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.history import Event, EventKind
+from tocsin.core.ids import new_ulid
+from tocsin.core.protocols import PageStore, Sink, StepAttempt
+from tocsin.core.terms import Action, Cause, Operator, Phase
+from tocsin.core.verdict import Failure, Finding, Settlement
+
+_REQUESTS_REMEMBERED = 4096
+_DEGRADED_BACKEND = "sdpa"
+
+
+class GuardGate:
+    """Reads the verdict of each step, climbs the ladder, decides for each row; `core.Gate`.
+
+    Args:
+        guard: the checks, attached to the engine's model on the engine's seams.
+        choice: the breaker that the engine asks for its backend.
+        weights: sums and cold copy; None: weights are not verified.
+        pages: the engine's paged memory; None: there is none.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        choice: Breaker,
+        weights: WeightStore | None,
+        *,
+        pages: PageStore | None = None,
+        sink: Sink | None = None,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        settings: CheckerSettings | None = None,
+        replica: str = "",
+        model_name: str = "",
+    ) -> None:
+        """Listen to the readings of free memory."""
+        self.guard = guard
+        self.choice = choice
+        self.weights = weights
+        self.settings = settings or CheckerSettings()
+        self.journal = journal or Journal(counters=guard.runtime.counters)
+        self.watermark = Watermark(
+            self.settings.degrade_free_bytes,
+            self.settings.essential_free_bytes,
+            self.settings.recover_factor,
+            self._memory_changed,
+        )
+        self._runtime = guard.runtime
+        self._pages = pages
+        self._sink = sink
+        self._clock: Clock = clock or SystemClock()
+        self._replica = replica
+        self._model_name = model_name
+        self._ladder = Ladder(choice, weights, pages, self.settings, self._run_again)
+        self._vetoed = False
+        self._backend = ""
+        self._step = -1
+        self._labels: tuple[str, ...] = ()
+        self._memory_fell = False
+        self._low_memory: Finding | None = None
+        self._recomputes: OrderedDict[str, int] = OrderedDict()
+        self._unlisten = guard.seams.add_check(
+            Operator.DEVICE_MEMORY, Phase.BEFORE, self.watermark.hear
+        )
+
+    @property
+    def counters(self) -> Counters:
+        """What was checked, found and repaired so far."""
+        return self.guard.counters
+
+    def close(self) -> None:
+        """Stop listening; the guard is detached by its owner."""
+        self._unlisten()
+
+    def open(self, attempt: StepAttempt) -> None:
+        """A step begins, or is run again."""
+        self._vetoed = False
+        self._backend = attempt.backend
+        if attempt.step != self._step:
+            self._step = attempt.step
+            self._runtime.begin(attempt.step)
+        else:
+            self._runtime.again()
+
+    def may_launch(self) -> bool:
+        """Whether the host-side checks and free memory allow the launch on this backend."""
+        allowed = self._runtime.may_launch() and self.choice.allows(self._backend)
+        self._vetoed = self._vetoed or not allowed
+        return allowed
+
+    def settle(self, attempt: StepAttempt, error: Exception | None) -> Settlement:
+        """Read the verdict, climb the recovery ladder if need be, decide for each row."""
+        began_ns = self._clock.now_ns()
+        counters = self._runtime.counters
+        counters.steps += 1
+        first = self._outcome(attempt, error, scrub=True)
+        live = frozenset(row for row, request in enumerate(attempt.request_ids) if request)
+        low_memory = self._low_memory
+        if not first.bad_rows(live):
+            resolution = Resolution(Cause.TRANSIENT, first, runs=1)
+            failures: tuple[Failure, ...] = ()
+            actions = self._actions(attempt, resolution)
+            if low_memory is not None:
+                failures = (self._low_memory_failure(attempt, low_memory, actions),)
+                self._low_memory = None
+        else:
+            resolution = self._ladder.climb(attempt, first)
+            actions = self._actions(attempt, resolution)
+            self._contain(attempt, resolution, actions)
+            low_memory = self._low_memory
+            failures = (self._record(attempt, first, resolution, actions, low_memory, began_ns),)
+            self._low_memory = None
+        if resolution.last.error is None and not resolution.last.findings:
+            self.choice.succeeded(resolution.last.backend)
+        self._runtime.end()
+        checks_ran = self._runtime.verdict().checks_run > 0
+        labels = self._label(resolution.last.backend)
+        self._count(attempt, actions, checks_ran)
+        return Settlement(actions, labels, checks_ran, failures)
+
+    def status(self) -> dict[str, Any]:
+        """JSON-safe: checks, breaker, memory, counters."""
+        return {
+            **self.guard.status(),
+            "breaker": self.choice.status(),
+            "memory": {
+                "level": self.watermark.level.name.lower(),
+                "free_bytes": self.watermark.free_bytes,
+            },
+            "counters": self.counters.as_dict(),
+        }
+
+    def _outcome(
+        self, attempt: StepAttempt, error: Exception | None, *, scrub: bool = False
+    ) -> Outcome:
+        if scrub and error is None and not self._vetoed:
+            self._scrub()
+        findings = self._runtime.verdict().findings
+        low = next((finding for finding in findings if finding.check == WATERMARK), None)
+        if low is not None and self._memory_fell:
+            self._low_memory, self._memory_fell = low, False
+        launched = error is None and not self._vetoed
+        return Outcome(
+            backend=attempt.backend,
+            findings=tuple(finding for finding in findings if finding.check != WATERMARK),
+            error=error,
+            launched=launched,
+            tokens=attempt.tokens() if launched else (),
+        )
+
+    def _run_again(self, attempt: StepAttempt, backend: str) -> Outcome:
+        """One more run of the step, on the backend that the ladder wants."""
+        self._runtime.counters.reruns += 1
+        self.open(attempt)
+        self._backend = backend
+        error: Exception | None = None
+        try:
+            attempt.run(backend)
+        except Exception as raised:  # noqa: BLE001 - the ladder decides what an error means
+            error = raised
+        return self._outcome(attempt, error)
+
+    def _scrub(self) -> None:
+        """Verify a few weight tiles and let the checks compare the sums."""
+        if self.weights is None or not self.settings.scrub_bytes:
+            return
+        if not self.guard.seams.wanted(Operator.WEIGHT, Phase.AFTER):
+            return
+        tiles, sums, expected = self.weights.scrub(self.settings.scrub_bytes)
+        wrong = (sums != expected).nonzero().flatten().tolist()
+        place = str(tiles[wrong[0]]) if wrong else "weights"
+        self.guard.seams.emit(WeightCall(module=place, sums=sums, sums_expected=expected))
+
+    def _actions(self, attempt: StepAttempt, resolution: Resolution) -> tuple[Action, ...]:
+        """Release what the last run shows to be clean; recompute lost pages; refuse the rest."""
+        live = frozenset(
+            row
+            for row, request in enumerate(attempt.request_ids)
+            if request and request not in resolution.recompute
+        )
+        bad = frozenset() if resolution.refuted else resolution.last.bad_rows(live)
+        actions: list[Action] = []
+        for row, request in enumerate(attempt.request_ids):
+            if request in resolution.recompute and request:
+                actions.append(self._recompute_or_refuse(request))
+            else:
+                actions.append(Action.REFUSE if row in bad else Action.RELEASE)
+        return tuple(actions)
+
+    def _recompute_or_refuse(self, request: str) -> Action:
+        """A request whose pages keep going bad is refused in the end."""
+        count = self._recomputes.pop(request, 0) + 1
+        self._recomputes[request] = count
+        while len(self._recomputes) > _REQUESTS_REMEMBERED:
+            self._recomputes.popitem(last=False)
+        return Action.RECOMPUTE if count <= self.settings.recomputes_max else Action.REFUSE
+
+    def _contain(
+        self, attempt: StepAttempt, resolution: Resolution, actions: tuple[Action, ...]
+    ) -> None:
+        """Zero what a refused row wrote: a freed page is not overwritten before its next owner."""
+        if self._pages is None:
+            return
+        for request, action in zip(attempt.request_ids, actions, strict=True):
+            if action is not Action.REFUSE or not request:
+                continue
+            private = [
+                page
+                for page in self._pages.table(request)
+                if set(self._pages.tag(page).holders) <= {request}
+            ]
+            if private:
+                attempt.quarantine(private)
+                resolution.pages += [page for page in private if page not in resolution.pages]
+
+    def _record(
+        self,
+        attempt: StepAttempt,
+        first: Outcome,
+        resolution: Resolution,
+        actions: tuple[Action, ...],
+        low_memory: Finding | None,
+        began_ns: int,
+    ) -> Failure:
+        """One failure: journalled, counted and told."""
+        findings = _unique(
+            (*first.findings, *([low_memory] if low_memory else ()), *resolution.found)
+        )
+        live = frozenset(row for row, request in enumerate(attempt.request_ids) if request)
+        rows = first.bad_rows(live)
+        requests = dict.fromkeys(attempt.request_ids[row] for row in sorted(rows))
+        requests.update(dict.fromkeys(sorted(resolution.recompute)))
+        failure = Failure(
+            failure_id=new_ulid(),
+            findings=findings,
+            request_ids=tuple(requests),
+            step=attempt.step,
+            cause=resolution.cause,
+            action=_gravest(actions),
+            pages=tuple(resolution.pages),
+            runs=resolution.runs,
+        )
+        self._publish(failure, attempt, (self._clock.now_ns() - began_ns) / 1e6, resolution, first)
+        self._tell_consequences(failure, attempt, resolution, actions)
+        return failure
+
+    def _low_memory_failure(
+        self, attempt: StepAttempt, finding: Finding, actions: tuple[Action, ...]
+    ) -> Failure:
+        """The watermark was crossed under a step that was itself clean."""
+        failure = Failure(
+            failure_id=new_ulid(),
+            findings=(finding,),
+            request_ids=(),
+            step=attempt.step,
+            cause=Cause.PERSISTENT,
+            action=_gravest(actions),
+        )
+        self._publish(failure, attempt, 0.0, None, None)
+        return failure
+
+    def _publish(
+        self,
+        failure: Failure,
+        attempt: StepAttempt,
+        duration_ms: float,
+        resolution: Resolution | None,
+        first: Outcome | None,
+    ) -> None:
+        counters = self._runtime.counters
+        counters.causes[str(failure.cause)] += 1
+        for finding in failure.findings:
+            key = (str(finding.operator), str(finding.layer), finding.check, str(finding.priority))
+            counters.failures[key] += 1
+        error = first.error if first is not None else None
+        if error is None and resolution is not None and resolution.errors:
+            error = resolution.errors[0]
+        record = failure_record(
+            failure,
+            wall_s=self._clock.wall_s(),
+            replica=self._replica,
+            model=self._model_name,
+            kind=attempt.kind,
+            backend=first.backend if first is not None else attempt.backend,
+            settled_on=attempt.backend,
+            duration_ms=duration_ms,
+            error=error,
+        )
+        self.journal.write(record)
+        if failure.findings or error is None:
+            self._tell(EventKind.CHECK_FAILED, record)
+        if resolution is not None:
+            for raised in resolution.errors:
+                self._tell(
+                    EventKind.BACKEND_ERROR,
+                    {
+                        "failure_id": failure.failure_id,
+                        "operator": str(Operator.ATTENTION),
+                        "backend": first.backend if first is not None else "",
+                        "error": str(raised),
+                        "settled_on": attempt.backend,
+                    },
+                )
+
+    def _tell_consequences(
+        self,
+        failure: Failure,
+        attempt: StepAttempt,
+        resolution: Resolution,
+        actions: tuple[Action, ...],
+    ) -> None:
+        counters = self._runtime.counters
+        base = {"failure_id": failure.failure_id}
+        if resolution.pages:
+            counters.pages_quarantined += len(resolution.pages)
+            data = {**base, "pages": resolution.pages, "holders": sorted(resolution.recompute)}
+            self._tell(EventKind.PAGES_QUARANTINED, data)
+        for tile in resolution.tiles:
+            counters.weights_repaired += 1
+            self._tell(
+                EventKind.WEIGHT_REPAIRED, {**base, "tensor": tile.tensor, "tile": tile.index}
+            )
+        refused = {
+            request
+            for request, action in zip(attempt.request_ids, actions, strict=True)
+            if action is Action.REFUSE and request
+        }
+        for request in sorted(resolution.recompute - refused):
+            self._tell(EventKind.REQUEST_RECOMPUTED, base, request)
+        for request in sorted(refused):
+            self._tell(EventKind.REQUEST_REFUSED, base, request)
+
+    def _label(self, backend: str) -> tuple[str, ...]:
+        """Labels of the step's answers; a change is told, so that the label can be proved."""
+        labels = self.choice.degraded(backend)
+        for reason in self._labels:
+            if reason not in labels:
+                self._tell(EventKind.DEGRADED, {"reason": reason, "on": False})
+        for reason in labels:
+            if reason not in self._labels:
+                self._tell(EventKind.DEGRADED, {"reason": reason, "on": True})
+        self._labels = labels
+        return labels
+
+    def _count(self, attempt: StepAttempt, actions: tuple[Action, ...], checks_ran: bool) -> None:
+        tokens = attempt.tokens() if Action.RELEASE in actions else ()
+        released = sum(
+            token >= 0 and action is Action.RELEASE
+            for token, action in zip(tokens, actions, strict=False)
+        )
+        if checks_ran:
+            self._runtime.counters.verified_tokens += released
+        else:
+            self._runtime.counters.unverified_tokens += released
+
+    def _memory_changed(self, before: Level, after: Level) -> None:
+        """Degrade, or recover, when a watermark is crossed."""
+        if after >= Level.DEGRADE:
+            self.choice.force(REASON, _DEGRADED_BACKEND)
+        else:
+            self.choice.unforce(REASON)
+        self._runtime.set_essential_only(after is Level.ESSENTIAL)
+        # One failure for each fall; a step under low memory is not a new one.
+        self._memory_fell = after > before
+
+    def _tell(self, kind: EventKind, data: dict[str, Any], request_id: str = "") -> None:
+        if self._sink is None:
+            return
+        self._sink.emit(
+            Event(kind, self._clock.now_ns(), self._replica, self._step, request_id, dict(data))
+        )
+
+
+def _gravest(actions: tuple[Action, ...]) -> Action:
+    for action in (Action.REFUSE, Action.RECOMPUTE):
+        if action in actions:
+            return action
+    return Action.RELEASE
+
+
+def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Each check on each module once, in order."""
+    kept: dict[tuple[str, str, int | None], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.check, finding.module, finding.depth), finding)
+    return tuple(kept.values())

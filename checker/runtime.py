@@ -1,0 +1,322 @@
+"""The runtime: hears every operator call of a step, runs the checks on it, keeps their ratios."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
+from tocsin.checker.contract import Check, registry
+from tocsin.checker.counters import Counters
+from tocsin.checker.switchboard import Switchboard
+from tocsin.core.calls import Call
+from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.history import Event, EventKind
+from tocsin.core.protocols import Sink
+from tocsin.core.seams import Seams
+from tocsin.core.terms import Layer, Operator, Phase, Priority, Profile
+from tocsin.core.verdict import Finding, Verdict
+
+WATERMARK = "memory.watermark"
+"""Low memory asks for a lighter step, not for the same step again: it never vetoes a launch."""
+
+_WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
+"""Operators whose ratios belong to no row."""
+
+_REPORT_EVERY = 100  # a broken check raises in every step; one event in so many is enough
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """One check on one module: a line of the verdict buffer."""
+
+    index: int
+    unit: Check
+    operator: Operator
+    module: str
+    depth: int | None
+    thresholds: dict[str, float]
+    runs: int = 0
+    alarms: int = 0
+    errors: int = 0
+    broken_in: int = -1
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What was written since the step began, in order of execution."""
+
+    order: list[Site] = field(default_factory=list)
+    veto: bool = False
+    verdict: Verdict | None = None
+
+
+class Runtime:
+    """Runs the checks of one engine or one attached model.
+
+    Args:
+        seams: where the operator calls are announced.
+        switchboard: which profile is in force for which operator and layer.
+        thresholds: limits by check id that differ from the declared ones.
+        device: where the ratios are kept: the model's.
+    """
+
+    def __init__(
+        self,
+        seams: Seams,
+        switchboard: Switchboard,
+        *,
+        thresholds: Mapping[str, Mapping[str, float]] | None = None,
+        device: torch.device | str = "cpu",
+        clock: Clock | None = None,
+        sink: Sink | None = None,
+        replica: str = "",
+        counters: Counters | None = None,
+        sites_max: int = SITES_MAX,
+        rows_max: int = ROWS_MAX,
+    ) -> None:
+        """Listen to the seams that the profile in force asks for.
+
+        Raises:
+            ValueError: `thresholds` names an unknown check or an unknown limit.
+        """
+        self.seams = seams
+        self.switchboard = switchboard
+        self.counters = counters or Counters()
+        self.buffer = VerdictBuffer(device, sites_max, rows_max)
+        self.active = False
+        self.step = -1
+        self._serial = 0
+        self._clock: Clock = clock or SystemClock()
+        self._sink = sink
+        self._replica = replica
+        self._units = _with_thresholds(thresholds or {})
+        self._sites: list[Site] = []
+        self._by_key: dict[tuple[str, str, str, int | None], Site] = {}
+        self._essential_only = False
+        self._revision = -1
+        self._removers: list[Callable[[], None]] = []
+        self._heard = _Heard()
+        self._install()
+
+    def begin(self, step: int = -1) -> None:
+        """A step begins: take over switches, forget what was heard."""
+        self.switchboard.expire()
+        if self._revision != self.switchboard.revision:
+            self._install()
+        self.step = step
+        self.again()
+
+    def again(self) -> None:
+        """The same step is run again: forget what was heard, keep the set of checks."""
+        self.buffer.reset(len(self._sites))
+        self._heard = _Heard()
+        self._serial += 1
+        self.active = True
+
+    def end(self) -> None:
+        """No call is checked until the next step begins."""
+        self.active = False
+
+    def may_launch(self) -> bool:
+        """Whether no host-side check alarmed so far; reads no device memory."""
+        return not self._heard.veto
+
+    def verdict(self) -> Verdict:
+        """What the checks of this step found; the one device-to-host copy happens here, once."""
+        heard = self._heard
+        if heard.verdict is None:
+            heard.verdict = self._read(heard.order)
+        return heard.verdict
+
+    def checking(self) -> bool:
+        """Whether any check listens at all."""
+        return bool(self._removers)
+
+    def set_essential_only(self, essential_only: bool) -> None:
+        """Keep only the memory and state checks of the guard profile, or run all again."""
+        if essential_only != self._essential_only:
+            self._essential_only = essential_only
+            self._install()
+
+    def flush(self) -> Counters:
+        """Fold the tallies of the sites into the counters and return these."""
+        for site in self._sites:
+            if site.runs or site.errors:
+                operator, layer = str(site.operator), str(site.unit.layer)
+                self.counters.checks[operator, layer, "ok"] += site.runs - site.alarms
+                self.counters.checks[operator, layer, "alarm"] += site.alarms
+                self.counters.checks[operator, layer, "error"] += site.errors
+                site.runs = site.alarms = site.errors = 0
+        return self.counters
+
+    def uninstall(self) -> None:
+        """Stop listening for good."""
+        self.active = False
+        self._unlisten()
+
+    def running(self) -> tuple[str, ...]:
+        """Ids of the checks that listen now."""
+        return tuple(unit.id for unit in self._units.values() if self._wants(unit))
+
+    def _wants(self, unit: Check, operator: Operator | None = None) -> bool:
+        if self._essential_only and (
+            unit.layer not in (Layer.MEMORY, Layer.STATE)
+            or not Profile.GUARD.includes(unit.profile)
+        ):
+            return False
+        operators = unit.operators if operator is None else (operator,)
+        return any(
+            self.switchboard.profile_for(one, unit.layer).includes(unit.profile)
+            for one in operators
+        )
+
+    def _install(self) -> None:
+        """Listen exactly where the profile in force wants it."""
+        self._unlisten()
+        self._revision = self.switchboard.revision
+        wanted: dict[tuple[Operator, Phase], list[Check]] = {}
+        for unit in sorted(self._units.values(), key=lambda u: (list(Layer).index(u.layer), u.id)):
+            for operator in unit.operators:
+                if self._wants(unit, operator):
+                    wanted.setdefault((operator, unit.phase), []).append(unit)
+        for (operator, phase), units in wanted.items():
+            listener = self._listener(operator, tuple(units), phase)
+            self._removers.append(self.seams.add_check(operator, phase, listener))
+
+    def _unlisten(self) -> None:
+        """Take every listener out of the seams."""
+        for remove in self._removers:
+            remove()
+        self._removers = []
+
+    def _listener(
+        self, operator: Operator, units: tuple[Check, ...], phase: Phase
+    ) -> Callable[[Call], None]:
+        """A closure for one seam; its sites are looked up once for each module."""
+        table: dict[tuple[str, int | None], tuple[Site, ...]] = {}
+        before = phase is Phase.BEFORE
+
+        def listen(call: Call) -> None:
+            if not self.active:
+                return
+            if torch.is_grad_enabled():
+                self.counters.skipped["autograd is on: checks are for inference"] += 1
+                return
+            key = (call.module, call.depth)
+            sites = table.get(key)
+            if sites is None:
+                sites = table[key] = tuple(
+                    site for unit in units if (site := self._site(unit, operator, *key)) is not None
+                )
+            for site in sites:
+                if site.broken_in != self._serial:
+                    self._run(site, call, before)
+
+        return listen
+
+    def _run(self, site: Site, call: Call, before: bool) -> None:
+        """Run one check; one that raises fails open, loudly, and is out for this step."""
+        try:
+            ratio = site.unit.ratio(call, **site.thresholds)
+            rows = 0 if site.operator in _WHOLE else call.rows
+            self.buffer.write(site.index, ratio, rows)
+            if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
+                self._heard.veto = self._heard.veto or not bool((ratio <= 1.0).all())
+        except Exception as error:  # noqa: BLE001 - the edge between a check's bug and serving
+            site.broken_in = self._serial
+            self._broken(site, error)
+            return
+        site.runs += 1
+        self._heard.order.append(site)
+
+    def _site(self, unit: Check, operator: Operator, module: str, depth: int | None) -> Site | None:
+        """The site of a check on a module; None when the buffer has no line left."""
+        key = (unit.id, str(operator), module, depth)
+        site = self._by_key.get(key)
+        if site is not None:
+            return site
+        if len(self._sites) >= self.buffer.sites_max:
+            self.counters.skipped["the verdict buffer has no line left: raise sites_max"] += 1
+            return None
+        site = Site(len(self._sites), unit, operator, module, depth, dict(unit.thresholds))
+        self._sites.append(site)
+        self._by_key[key] = site
+        return site
+
+    def _read(self, order: list[Site]) -> Verdict:
+        """Copy the buffer once and turn its alarms into findings, first operator first."""
+        if not order:
+            return Verdict()
+        reading = self.buffer.read(len(self._sites))
+        over = set(reading.alarms())
+        if not over:
+            return Verdict(checks_run=len(order))
+        findings: list[Finding] = []
+        for site in order:
+            if site.index in over:
+                over.discard(site.index)
+                site.alarms += 1
+                findings.append(
+                    finding_of(site, reading.worst(site.index), reading.rows(site.index))
+                )
+        return Verdict(tuple(findings), len(order))
+
+    def _broken(self, site: Site, error: Exception) -> None:
+        """Count a check that raised, and say so."""
+        total = self.counters.check_errors[site.unit.id]
+        self.counters.check_errors[site.unit.id] = total + 1
+        site.errors += 1
+        if self._sink is None or total % _REPORT_EVERY:
+            return
+        data: dict[str, Any] = {
+            "check": site.unit.id,
+            "operator": str(site.operator),
+            "layer": str(site.unit.layer),
+            "module": site.module,
+            "priority": str(Priority.P1),
+            "cause": "check_error",
+            "action": "disabled for this step",
+            "error": f"{type(error).__name__}: {error}",
+            "findings": [],
+            "total": total + 1,
+        }
+        event = Event(
+            EventKind.CHECK_FAILED, self._clock.now_ns(), self._replica, self.step, data=data
+        )
+        self._sink.emit(event)
+
+
+def finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
+    """The finding of one site; its message says where, what, what was expected, what to do."""
+    unit = site.unit
+    place = site.module or str(site.operator)
+    if site.depth is not None and not site.module:
+        place = f"{site.operator} at depth {site.depth}"
+    where = f"in rows {list(rows)}" if rows else "in the whole call"
+    return Finding(
+        check=unit.id,
+        operator=site.operator,
+        layer=unit.layer,
+        priority=unit.priority,
+        ratio=ratio,
+        module=site.module,
+        rows=rows,
+        message=(
+            f"{place}: residual is {ratio:.4g} of its limit {where}, expected at most 1; "
+            f"{unit.remedy} [{unit.id}]"
+        ),
+        impact=unit.impact,
+        depth=site.depth,
+    )
+
+
+def _with_thresholds(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, Check]:
+    units = dict(registry())
+    unknown = sorted(set(thresholds) - set(units))
+    if unknown:
+        raise ValueError(f"thresholds: no check {unknown}; known are {sorted(units)}")
+    for check_id, limits in thresholds.items():
+        units[check_id] = units[check_id].with_thresholds(**limits)
+    return units
