@@ -15,7 +15,7 @@ from tocsin.core.system import GoldenAnswer, LoadRequest
 class Conclusion(StrEnum):
     """What a property, or a whole run, comes to; a run takes the worst of its properties."""
 
-    PASS = "pass"  # noqa: S105 - a verdict, no secret
+    PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
     VACUOUS = "vacuous"

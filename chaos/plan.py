@@ -1,4 +1,4 @@
-"""From a spec to its occurrences: each drawn from a private stream, so removing one moves no other."""
+"""From a spec to its occurrences: each drawn from its own stream, so removing one moves none."""
 
 import dataclasses
 import hashlib

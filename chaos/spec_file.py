@@ -1,4 +1,4 @@
-"""From an experiment file to a checked `Experiment`; every mistake is one line that says what to do."""
+"""From an experiment file to a checked `Experiment`; every mistake is one line with its remedy."""
 
 import difflib
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Properties of what was answered, against the golden decode."""

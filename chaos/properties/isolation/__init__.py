@@ -1,0 +1,1 @@
+"""Properties of what one request may see of another."""

@@ -1,0 +1,1 @@
+"""Properties of the life of a request."""

@@ -1,0 +1,1 @@
+"""Properties of how the service comes back."""

@@ -1,0 +1,1 @@
+"""Properties of the service as a whole."""

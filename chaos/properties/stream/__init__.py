@@ -1,0 +1,1 @@
+"""Properties of the stream of one answer."""
