@@ -1,0 +1,147 @@
+"""The attention backends: `flash`, `sdpa` and `math`, from the preferred one to the last resort.
+
+Axes: R rows · H query heads · K key/value heads · g = H / K · S positions a row · L key positions
+(whole pages) · E head size. Every backend works on each row's own pages, the mask hides the tail
+of the last one, so the bits of a row depend on its own length only, and a NaN in the hidden tail
+of V still leaks (0 * NaN), as it does in real paged kernels.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from tocsin.core.errors import BackendError
+
+
+@dataclass(slots=True)
+class Launch:
+    """What one launch works with besides q, k and v; made once a step, from its metadata.
+
+    Attributes:
+        mask: bool [R,1,S,L], True = may attend.
+        bias_packed: float [R,1,g*S,L], the same as 0 and -inf, for queries packed by group.
+        lengths_k: keys of each row, rounded up to whole pages.
+        cu_seqlens_q, cu_seqlens_k: [R+1] int32.
+    """
+
+    mask: Tensor
+    bias_packed: Tensor
+    lengths_k: tuple[int, ...]
+    cu_seqlens_q: Tensor
+    cu_seqlens_k: Tensor
+    max_seqlen_q: int
+    max_seqlen_k: int
+
+
+Backend = Callable[[Tensor, Tensor, Tensor, Launch, float], Tensor]
+"""`(q_RHSE, k_RKLE, v_RKLE, launch, scale) -> output_RHSE`."""
+
+
+def attend(name: str, q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
+    """Attention of all rows on the named backend: output [R,H,S,E].
+
+    Raises:
+        BackendError: there is no such backend, or its kernel raised.
+    """
+    backend = _BACKENDS.get(name)
+    if backend is None:
+        raise BackendError(
+            f"attention: backend is {name!r}, known are {sorted(_BACKENDS)}; choose one of these"
+        )
+    try:
+        return backend(q, k, v, launch, scale)
+    except RuntimeError as error:
+        raise BackendError(
+            f"attention: backend {name} raised {error}; run the step on the fallback"
+        ) from error
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
+    """flash-attn on CUDA where it is installed; else the flash kernel of torch.
+
+    The CPU kernel works row by row and gives the same bits for a row in any batch and with any
+    number of masked keys behind it (tested), so one call serves all rows.
+    """
+    if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and _flash_attn() is not None:
+        return _flash_attn_varlen(q, k, v, launch, scale)
+    chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if q.is_cuda else _CPU_FLASH
+    with sdpa_kernel(chosen):
+        packed = scaled_dot_product_attention(
+            _packed(q, k), k, v, attn_mask=launch.bias_packed, scale=scale
+        )
+    return packed.reshape(q.shape)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
+    """Torch's composite kernel, one row after the other."""
+    packed, output = _packed(q, k), torch.empty_like(q).view(*k.shape[:2], -1, k.shape[3])
+    chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if q.is_cuda else [SDPBackend.MATH]
+    with sdpa_kernel(chosen):
+        for row, length in enumerate(launch.lengths_k):
+            one = slice(row, row + 1)
+            output[one] = scaled_dot_product_attention(
+                packed[one],
+                k[one, :, :length],
+                v[one, :, :length],
+                attn_mask=launch.bias_packed[one, :, :, :length],
+                scale=scale,
+            )
+    return output.view(q.shape)
+
+
+def _math(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
+    """Products and softmax written out in fp32, one row after the other."""
+    packed = _packed(q, k).float()
+    output = torch.empty_like(packed)
+    for row, length in enumerate(launch.lengths_k):
+        k_KLE, v_KLE = k[row, :, :length].float(), v[row, :, :length].float()
+        scores = packed[row] @ k_KLE.transpose(1, 2) * scale
+        scores += launch.bias_packed[row, :, :, :length].float()
+        output[row] = torch.softmax(scores, dim=-1) @ v_KLE
+    return output.to(q.dtype).view(q.shape)
+
+
+_CPU_FLASH = [SDPBackend.FLASH_ATTENTION]
+_BACKENDS: dict[str, Backend] = {"flash": _flash, "sdpa": _sdpa, "math": _math}
+
+
+def _packed(q: Tensor, k: Tensor) -> Tensor:
+    """Queries that share a key head side by side: [R,H,S,E] → [R,K,g*S,E]."""
+    return q.reshape(k.shape[0], k.shape[1], -1, k.shape[3])
+
+
+@cache
+def _flash_attn() -> Any:
+    """The flash_attn package, None where it is not installed."""
+    if importlib.util.find_spec("flash_attn") is None:
+        return None
+    return importlib.import_module("flash_attn")
+
+
+def _flash_attn_varlen(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
+    """The packed kernel: keys of all rows one after the other, without their tails."""
+    lengths = launch.cu_seqlens_k.diff().tolist()
+    k_TKE, v_TKE = (
+        torch.cat([rows[row, :, :length].transpose(0, 1) for row, length in enumerate(lengths)])
+        for rows in (k, v)
+    )
+    output_THE = _flash_attn().flash_attn_varlen_func(
+        q.transpose(1, 2).reshape(-1, q.shape[1], q.shape[3]),
+        k_TKE.contiguous(),
+        v_TKE.contiguous(),
+        launch.cu_seqlens_q,
+        launch.cu_seqlens_k,
+        launch.max_seqlen_q,
+        launch.max_seqlen_k,
+        softmax_scale=scale,
+        causal=True,
+    )
+    output: Tensor = output_THE.view(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
+    return output.transpose(1, 2)

@@ -1,0 +1,404 @@
+"""The reference engine: Transformers' own model code over paged KV memory, one step at a time."""
+
+import inspect
+import threading
+from collections import deque
+from typing import Any
+
+import torch
+from torch import nn
+
+from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.errors import CapacityError, SpecError
+from tocsin.core.history import Event, EventKind
+from tocsin.core.protocols import BackendChoice, Gate, Sink
+from tocsin.core.requests import (
+    EngineEvent,
+    EngineStats,
+    Finish,
+    FinishEvent,
+    Request,
+    TokenEvent,
+)
+from tocsin.core.seams import Seams
+from tocsin.core.terms import Action
+from tocsin.core.verdict import Settlement
+from tocsin.engine import attention
+from tocsin.engine.admission import refuse_unsupported, validate
+from tocsin.engine.config import EngineConfig
+from tocsin.engine.gate import FixedChoice, OpenGate
+from tocsin.engine.memory import MemoryReader
+from tocsin.engine.pages import PagePool
+from tocsin.engine.scheduler import Scheduler
+from tocsin.engine.sequence import Sequence
+from tocsin.engine.step import STEP_ERRORS, Attempt, Parts
+
+
+class NoSink:
+    """Events go nowhere; implements `core.protocols.Sink`."""
+
+    def emit(self, event: Event) -> None:
+        """Drop it."""
+
+
+class ReferenceEngine:
+    """Continuous batching over one model; implements `core.protocols.Engine`.
+
+    `step` belongs to one thread; `submit`, `cancel` and `stats` may be called from any.
+
+    Args:
+        model: a Transformers decoder with full attention; it is switched to `tocsin_paged`.
+        tokenizer: kept for those who serve the engine; the engine itself works on token ids.
+        gate: None: no checks, every token is released unverified.
+        choice: None: always the first backend of the configuration.
+        replica: name in events.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any = None,
+        config: EngineConfig | None = None,
+        gate: Gate | None = None,
+        choice: BackendChoice | None = None,
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+        seams: Seams | None = None,
+        replica: str = "",
+    ) -> None:
+        """Allocate the pages.
+
+        Raises:
+            SpecError: the model needs something that the engine does not have.
+        """
+        self.config = config or EngineConfig()
+        self.model, self.tokenizer = model, tokenizer
+        self.seams = Seams() if seams is None else seams
+        self.choice: BackendChoice = choice or FixedChoice(self.config.backends)
+        if self.config.torch_threads is not None:
+            torch.set_num_threads(self.config.torch_threads)
+        facts: Any = model.config
+        refuse_unsupported(facts, self.config)
+        heads = int(facts.num_attention_heads)
+        key_heads = int(getattr(facts, "num_key_value_heads", None) or heads)
+        head_size = int(getattr(facts, "head_dim", None) or facts.hidden_size // heads)
+        weight = next(model.parameters())
+        self.pages = PagePool(
+            pages=self.config.pages,
+            depth=int(facts.num_hidden_layers),
+            width=key_heads * head_size,
+            page_size=self.config.page_size,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+        self._clock: Clock = clock or SystemClock()
+        self._sink: Sink = sink or NoSink()
+        self._scheduler = Scheduler(self.config, self.pages, self._preempted)
+        self._sequences: dict[str, Sequence] = {}
+        self._inbox: deque[Sequence] = deque()
+        self._cancelled: deque[str] = deque()
+        self._lock = threading.Lock()
+        self._step = self._preemptions = self._released = self._unverified = 0
+        self._degraded: tuple[str, ...] = ()
+        self._idle_audited = True
+        self._parts = Parts(
+            model=model,
+            pool=self.pages,
+            seams=self.seams,
+            gate=gate or OpenGate(self.choice),
+            sink=self._sink,
+            clock=self._clock,
+            memory=MemoryReader(weight.device, self._clock),
+            replica=replica,
+            vocab_size=int(facts.vocab_size),
+            key_heads=key_heads,
+            groups=heads // key_heads,
+            cache_keyword=_cache_keyword(model),
+            find=self._sequences.get,
+        )
+        attention.register()
+        if not str(facts._attn_implementation).endswith(attention.IMPLEMENTATION):
+            model.set_attn_implementation(attention.IMPLEMENTATION)  # type: ignore[operator]
+
+    @property
+    def gate(self) -> Gate:
+        """What decides about each step."""
+        return self._parts.gate
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next `step` would do or report anything."""
+        return bool(self._inbox or self._cancelled or self._sequences)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            SpecError: it cannot be served at all (empty, too long, unknown token ids, a double).
+            CapacityError: the queue is full; try later.
+        """
+        validate(request, self.config, self._parts.vocab_size)
+        with self._lock:
+            waiting = len(self._inbox) + len(self._scheduler.waiting)
+            if waiting >= self.config.queue_max:
+                raise CapacityError(
+                    f"engine: {waiting} requests wait, expected fewer than "
+                    f"{self.config.queue_max}; try again later"
+                )
+            if request.request_id in self._sequences:
+                raise SpecError(
+                    f"engine: request {request.request_id!r} is here already; give it another id"
+                )
+            sequence = Sequence.of(request)
+            self._sequences[request.request_id] = sequence
+            self._inbox.append(sequence)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request and free its pages at the next `step`; unknown ids are ignored."""
+        if request_id in self._sequences:
+            self._cancelled.append(request_id)
+
+    def step(self) -> tuple[EngineEvent, ...]:
+        """Run one step if there is work; returns what leaves the engine, in order."""
+        events: list[EngineEvent] = []
+        self._take_in(events)
+        plan = self._scheduler.plan()
+        if plan is None:
+            self._audit_when_idle()
+            return tuple(events)
+        self._idle_audited = False
+        self._step += 1
+        attempt = Attempt(self._parts, plan, self._step, self.choice.choose())
+        gate = self._parts.gate
+        gate.open(attempt)
+        error: Exception | None = None
+        try:
+            attempt.run()
+        except STEP_ERRORS as raised:
+            error = raised
+        settlement = gate.settle(attempt, error)
+        self._tell_degraded(settlement.degraded)
+        for row, sequence in enumerate(plan.rows):
+            if sequence is not None:
+                self._settle(attempt, row, sequence, settlement, error, events)
+        self._recompute_others()
+        return tuple(events)
+
+    def stats(self) -> EngineStats:
+        """A reading between two steps."""
+        counts = self.pages.counts()
+        return EngineStats(
+            step=self._step,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting) + len(self._inbox),
+            slots=self.config.slots,
+            pages_total=self.config.pages,
+            pages_free=counts["free"],
+            pages_used=counts["used"],
+            pages_cached=counts["cached"],
+            pages_quarantined=counts["quarantined"],
+            preemptions=self._preemptions,
+            prefix_hits=self.pages.prefix_hits,
+            tokens_released=self._released,
+            tokens_unverified=self._unverified,
+            backend=self._serving(),
+        )
+
+    def audit(self) -> dict[str, Any]:
+        """Page conservation as data of a PAGE_AUDIT event."""
+        return {**self.pages.audit(), "running": len(self._scheduler.running)}
+
+    # --- one row of a settled step ---
+
+    def _settle(
+        self,
+        attempt: Attempt,
+        row: int,
+        sequence: Sequence,
+        settlement: Settlement,
+        error: Exception | None,
+        events: list[EngineEvent],
+    ) -> None:
+        action = settlement.actions[row]
+        failure_id, why = _failure(settlement, sequence.request_id)
+        if action is Action.RELEASE and sequence.lost_pages:
+            action = Action.RECOMPUTE
+        if action is Action.RELEASE and not attempt.complete:
+            why = f"step {attempt.step} did not run: {error or 'the launch was vetoed'}"
+            self._end(sequence, Finish.ERROR, events, message=why)
+        elif action is Action.RELEASE:
+            self._commit(attempt, row, sequence, settlement, events)
+        elif action is Action.RECOMPUTE and sequence.recomputes < self.config.recomputes_max:
+            attempt.zero_row(row)
+            self._recompute(sequence)
+        else:
+            attempt.zero_row(row)
+            if action is Action.RECOMPUTE:
+                why = f"recomputed {sequence.recomputes} times and still failing: {why}"
+            crashed = error is not None and failure_id is None
+            finish = Finish.ERROR if crashed else Finish.REFUSED
+            self._end(sequence, finish, events, failure_id, why or str(error or ""))
+
+    def _commit(
+        self,
+        attempt: Attempt,
+        row: int,
+        sequence: Sequence,
+        settlement: Settlement,
+        events: list[EngineEvent],
+    ) -> None:
+        """The row's verdict is in: its keys and values count, its token leaves."""
+        span = attempt.plan.positions[row]
+        sequence.computed = span.stop
+        self.pages.advance(sequence.request_id, span.stop)
+        sequence.label(settlement.degraded)
+        # Another backend has other bits: its pages serve their own request only.
+        if self.config.prefix_cache and attempt.backend == self.config.backends[0]:
+            self.pages.publish(sequence.request_id, sequence.request.prompt_ids, span.stop)
+        choice = attempt.choice(row)
+        if choice is None:
+            return
+        index = span.stop - len(sequence.request.prompt_ids)
+        if index < len(sequence.outputs):  # replayed: known already, never released again
+            self._compare(sequence, index, choice.token, settlement.verified, events)
+            return
+        sequence.outputs.append(choice.token)
+        self._released += 1
+        self._unverified += not settlement.verified
+        events.append(
+            TokenEvent(
+                request_id=sequence.request_id,
+                index=index,
+                token=choice.token,
+                margin=choice.margin,
+                verified=settlement.verified,
+                degraded=sequence.degraded,
+            )
+        )
+        finish = sequence.finish()
+        if finish is not None:
+            self._end(sequence, finish, events)
+
+    def _compare(
+        self,
+        sequence: Sequence,
+        index: int,
+        token: int,
+        verified: bool,
+        events: list[EngineEvent],
+    ) -> None:
+        """A replayed token must be the one that the client holds.
+
+        Without checks nobody looks, as in any engine; with them a difference means that one of
+        the two is wrong, and going on would join two answers.
+        """
+        known = sequence.outputs[index]
+        if token == known or not verified:
+            return
+        self._end(
+            sequence,
+            Finish.REFUSED,
+            events,
+            message=f"replay: token {index} is {token}, the client holds {known}; send it again",
+        )
+
+    def _end(
+        self,
+        sequence: Sequence,
+        finish: Finish,
+        events: list[EngineEvent],
+        failure_id: str | None = None,
+        message: str = "",
+    ) -> None:
+        self._scheduler.leave(sequence)
+        del self._sequences[sequence.request_id]
+        events.append(
+            FinishEvent(
+                request_id=sequence.request_id,
+                finish=finish,
+                tokens=len(sequence.outputs),
+                degraded=sequence.degraded,
+                failure_id=failure_id,
+                message=message,
+            )
+        )
+        if finish in (Finish.REFUSED, Finish.ERROR):
+            self._tell(
+                EventKind.REQUEST_REFUSED,
+                sequence,
+                failure_id=failure_id,
+                finish=str(finish),
+                message=message,
+            )
+
+    # --- requests that go back to the queue ---
+
+    def _recompute(self, sequence: Sequence) -> None:
+        sequence.recomputes += 1
+        self._scheduler.requeue(sequence)
+        self._tell(EventKind.REQUEST_RECOMPUTED, sequence, tokens=len(sequence.outputs))
+
+    def _recompute_others(self) -> None:
+        """Requests outside this step whose pages were quarantined in it."""
+        for sequence in [one for one in self._scheduler.running if one.lost_pages]:
+            self._recompute(sequence)
+
+    def _preempted(self, sequence: Sequence) -> None:
+        self._preemptions += 1
+        self._tell(EventKind.REQUEST_PREEMPTED, sequence, tokens=len(sequence.outputs))
+
+    # --- between steps ---
+
+    def _take_in(self, events: list[EngineEvent]) -> None:
+        """New requests join the queue, cancelled ones leave."""
+        with self._lock:
+            while self._inbox:
+                sequence = self._inbox.popleft()
+                finish = sequence.finish()
+                if finish is None:
+                    self._scheduler.waiting.append(sequence)
+                else:  # resumed when nothing was missing but the ending
+                    self._end(sequence, finish, events)
+            while self._cancelled:
+                found = self._sequences.get(self._cancelled.popleft())
+                if found is not None:
+                    self._end(found, Finish.CANCELLED, events)
+
+    def _audit_when_idle(self) -> None:
+        """Once each time that the engine falls idle."""
+        if not self._idle_audited and not self._sequences:
+            self._idle_audited = True
+            self._tell(EventKind.PAGE_AUDIT, None, **self.audit())
+
+    def _tell_degraded(self, reasons: tuple[str, ...]) -> None:
+        """Tell when a reason to degrade appears or goes away."""
+        for reason in dict.fromkeys((*self._degraded, *reasons)):
+            before, now = reason in self._degraded, reason in reasons
+            if before != now:
+                self._tell(EventKind.DEGRADED, None, reason=reason, on=now)
+        self._degraded = reasons
+
+    def _serving(self) -> str:
+        """The backend in use, without drawing a trial from a breaker."""
+        peek = getattr(self.choice, "peek", self.choice.choose)
+        return str(peek())
+
+    def _tell(self, kind: EventKind, sequence: Sequence | None, **data: Any) -> None:
+        request_id = sequence.request_id if sequence else ""
+        self._sink.emit(
+            Event(kind, self._clock.now_ns(), self._parts.replica, self._step, request_id, data)
+        )
+
+
+def _failure(settlement: Settlement, request_id: str) -> tuple[str | None, str]:
+    """Id and message of the failure that a request's row belongs to."""
+    for failure in settlement.failures:
+        if request_id in failure.request_ids:
+            messages = [finding.message for finding in failure.findings[:1]]
+            return failure.failure_id, "; ".join(messages)
+    return None, ""
+
+
+def _cache_keyword(model: nn.Module) -> str:
+    """Transformers 5.24 calls it `cache`, older ones `past_key_values`."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

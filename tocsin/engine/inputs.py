@@ -1,0 +1,141 @@
+"""What one step puts into the model, built from the ledger and announced at the seams.
+
+Axes: R rows · S positions a row · T = R*S tokens · n pages a row · P pages.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tocsin.core.calls import BatchCall, KVReadCall, VarlenAttentionCall
+from tocsin.engine.attention import varlen_call
+from tocsin.engine.pages import NULL_PAGE, SHARED, PagePool
+from tocsin.engine.scheduler import Plan
+from tocsin.engine.sequence import Sequence
+
+OWNER_SHARED, OWNER_ELSEWHERE, OWNER_NOBODY = -1, -2, -3
+"""Owners in a KV_READ record that are not a row: the prefix index, a request that is not in this
+step, nobody (a free page)."""
+
+
+@dataclass(slots=True)
+class StepInputs:
+    """Host-side inputs of one run of a step.
+
+    Attributes:
+        rows: the request of each row, None where idle or taken out of the step.
+        batch: what the model is fed; a fault's change of it is what is used.
+        varlen: metadata of the attention launch, likewise.
+        slots_expected: [T] slots that the ledger says will be written, -1 where none.
+        seq_lens: [R] length of each row after the step, 0 for an idle row.
+        owners: [P] row that owns each page.
+    """
+
+    rows: tuple[Sequence | None, ...]
+    batch: BatchCall
+    varlen: VarlenAttentionCall
+    slots_expected: Tensor
+    seq_lens: Tensor
+    owners: Tensor
+
+    def slots(self, page_size: int) -> Tensor:
+        """[T] flat slot of each token by the block table and positions *as they are now*."""
+        table = self.batch.block_table
+        return slots_of(self.batch.position_ids, table, self.rows, page_size)
+
+
+def build(plan: Plan, rows: tuple[Sequence | None, ...], pool: PagePool, vocab: int) -> StepInputs:
+    """Inputs of a step as the ledger has them."""
+    size = len(plan.positions[0])
+    tokens, positions, lengths = [], [], []
+    for sequence, span in zip(rows, plan.positions, strict=True):
+        tokens += [sequence.token_at(p) for p in span] if sequence else [0] * size
+        positions += list(span) if sequence else [0] * size
+        lengths.append(span.stop if sequence else 0)
+    table = _block_table(rows, pool)
+    input_ids, position_ids = torch.tensor(tokens), torch.tensor(positions)
+    batch = BatchCall(
+        input_ids=input_ids,
+        input_ids_expected=input_ids.clone(),
+        position_ids=position_ids,
+        position_ids_expected=position_ids.clone(),
+        vocab_size=vocab,
+        request_ids=tuple(one.request_id if one else "" for one in rows),
+        block_table=table,
+        rows=len(rows),
+    )
+    owners = torch.full((pool.data.shape[0],), -1)
+    for row, sequence in enumerate(rows):
+        for entry in pool.entries(sequence.request_id) if sequence else ():
+            if not entry.shared:
+                owners[entry.page] = row
+    return StepInputs(
+        rows=rows,
+        batch=batch,
+        # An idle row looks at one key, of the null page.
+        varlen=varlen_call([size] * len(rows), [length or 1 for length in lengths]),
+        slots_expected=slots_of(position_ids, table, rows, pool.page_size),
+        seq_lens=torch.tensor(lengths),
+        owners=owners,
+    )
+
+
+def slots_of(
+    position_ids: Tensor, table: Tensor | None, rows: tuple[Sequence | None, ...], page_size: int
+) -> Tensor:
+    """[T] flat slot of each position by a block table [R,n]; -1 for an idle row or no page."""
+    if table is None:
+        return torch.full_like(position_ids, -1)
+    position_RS = position_ids.view(len(rows), -1)
+    block_RS = position_RS.div(page_size, rounding_mode="floor")
+    page_RS = table.gather(1, block_RS.clamp(0, table.shape[1] - 1))
+    live_R1 = torch.tensor([[one is not None] for one in rows])
+    inside = live_R1 & (block_RS >= 0) & (block_RS < table.shape[1]) & (page_RS > NULL_PAGE)
+    slot_RS = page_RS * page_size + position_RS % page_size
+    return torch.where(inside, slot_RS, -1).flatten()
+
+
+def kv_read(inputs: StepInputs, pool: PagePool) -> KVReadCall:
+    """What the rows' tables promise against what the pages in the step's block table hold."""
+    number = {one.request_id: row for row, one in enumerate(inputs.rows) if one}
+    table = inputs.batch.block_table
+    found: list[tuple[int, ...]] = []
+    for row, sequence in enumerate(inputs.rows):
+        if sequence is None or table is None:
+            continue
+        for index, entry in enumerate(pool.entries(sequence.request_id)):
+            page = int(table[row, index])
+            tag = pool.tag(page)
+            first = index * pool.page_size
+            length = max(0, min(pool.page_size, sequence.computed - first))
+            expected = (OWNER_SHARED if entry.shared else row, entry.epoch, first, length)
+            owner = OWNER_SHARED if tag.owner == SHARED else OWNER_NOBODY
+            if owner == OWNER_NOBODY and tag.owner:
+                owner = number.get(tag.owner, OWNER_ELSEWHERE)
+            found.append((row, page, owner, tag.epoch, tag.first_position, tag.length, *expected))
+    columns = torch.tensor(found, dtype=torch.int64).view(-1, 10).unbind(1)
+    unique, inverse = torch.unique(columns[1], return_inverse=True)
+    sums = pool.read_sums(unique.tolist()).flatten(1)[inverse]
+    return KVReadCall(
+        rows=len(inputs.rows),
+        entry_rows=columns[0],
+        pages=columns[1],
+        sums=sums,
+        sums_expected=pool.sums[columns[1]].flatten(1),
+        owners=columns[2],
+        epochs=columns[3],
+        first_positions=columns[4],
+        lengths=columns[5],
+        owners_expected=columns[6],
+        epochs_expected=columns[7],
+        first_positions_expected=columns[8],
+        lengths_expected=columns[9],
+    )
+
+
+def _block_table(rows: tuple[Sequence | None, ...], pool: PagePool) -> Tensor:
+    """[R,n] pages of each row, -1 beyond its end; idle rows have the null page."""
+    tables = [pool.table(one.request_id) if one else (NULL_PAGE,) for one in rows]
+    width = max(len(table) for table in tables)
+    return torch.tensor([[*table, *[-1] * (width - len(table))] for table in tables])

@@ -1,0 +1,304 @@
+"""Paged KV memory: content sums taken when written, owners, epochs, prefix index, quarantine.
+
+Axes: P pages · B page size · n pages asked for. Page 0 is the null page, which idle slots read.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tocsin.core.errors import CapacityError, ContractError
+from tocsin.core.protocols import PageTag
+
+SHARED = "shared"
+NULL_PAGE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a request's table says of one page: where, since when, and whether others read it."""
+
+    page: int
+    epoch: int
+    shared: bool = False
+
+
+@dataclass(slots=True)
+class _Page:
+    """Host-side state of one page; `key` is the prefix it holds while it is in the index."""
+
+    owner: str = ""
+    epoch: int = 0
+    first_position: int = 0
+    length: int = 0
+    holders: dict[str, None] = field(default_factory=dict)
+    key: tuple[int, ...] | None = None
+    quarantined: bool = False
+
+
+class PagePool:
+    """The pages of one engine; implements `core.protocols.PageStore`.
+
+    Freed pages keep their contents and their sums, and the page freed last is the next to be
+    given out: as in real engines, where that spreads whatever was left behind.
+
+    Attributes:
+        data: [P, depth, 2, B, width] keys (0) and values (1) of all heads.
+        sums: [P, depth, 2, B] int64 wrap-around sum of each token row's bits, as written.
+        prefix_hits: pages taken from the prefix index so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        pages: int,
+        depth: int,
+        width: int,
+        page_size: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """All pages free and zero.
+
+        Raises:
+            ContractError: a token row is not a whole number of 64-bit words.
+        """
+        if width * dtype.itemsize % 8:
+            raise ContractError(
+                f"pages: a row of {width} {dtype} values is {width * dtype.itemsize} bytes, "
+                "expected a multiple of 8; choose another dtype"
+            )
+        self.page_size = page_size
+        shape = (pages + 1, depth, 2, page_size)
+        self.data: Tensor = torch.zeros((*shape, width), dtype=dtype, device=device)
+        self.sums: Tensor = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.pages_total = pages
+        self.prefix_hits = 0
+        self._pages = [_Page() for _ in range(pages + 1)]
+        self._free = list(range(pages, 0, -1))
+        self._tables: dict[str, list[Entry]] = {}
+        self._index: dict[tuple[int, ...], int] = {}
+        self._cached: dict[int, None] = {}  # in the index, held by nobody, oldest first
+
+    # --- what recovery and faults need: core.protocols.PageStore ---
+
+    def tag(self, page: int) -> PageTag:
+        """Who the page belongs to."""
+        state = self._pages[page]
+        return PageTag(
+            state.owner, state.epoch, state.first_position, state.length, tuple(state.holders)
+        )
+
+    def verify(self, pages: Sequence[int]) -> tuple[int, ...]:
+        """Those of the pages whose contents no longer have the sums recorded when written."""
+        unique = list(dict.fromkeys(pages))
+        if not unique:
+            return ()
+        wrong = (self.read_sums(unique) != self.sums[unique]).flatten(1).any(1)
+        return tuple(page for page, bad in zip(unique, wrong.tolist(), strict=True) if bad)
+
+    def zero(self, pages: Sequence[int]) -> None:
+        """Overwrite the pages with zeros and record the sums of zeros."""
+        for page in pages:
+            self.data[page] = 0
+            self.sums[page] = 0
+
+    def table(self, request_id: str) -> tuple[int, ...]:
+        """Pages of a running request in order of position; empty for an unknown request."""
+        return tuple(entry.page for entry in self._tables.get(request_id, ()))
+
+    def running(self) -> tuple[str, ...]:
+        """Requests that hold pages."""
+        return tuple(self._tables)
+
+    # --- what the engine needs ---
+
+    def read_sums(self, pages: Sequence[int]) -> Tensor:
+        """Sums of the pages as they are now, [n, depth, 2, B] int64."""
+        if not pages:
+            return self.sums.new_empty((0, *self.sums.shape[1:]))
+        return torch.stack([self.data[page].view(torch.int64).sum(-1) for page in pages])
+
+    def entries(self, request_id: str) -> list[Entry]:
+        """The request's table; the caller must not change it."""
+        return self._tables.get(request_id, [])
+
+    @property
+    def available(self) -> int:
+        """Pages that can be given out: free ones, and cached ones that nobody holds."""
+        return len(self._free) + len(self._cached)
+
+    def counts(self) -> dict[str, int]:
+        """Pages by state; they add up to `pages_total`."""
+        quarantined = sum(page.quarantined for page in self._pages)
+        free, cached = len(self._free), len(self._cached)
+        used = sum(bool(page.holders) for page in self._pages)
+        return {"free": free, "used": used, "cached": cached, "quarantined": quarantined}
+
+    def allocate(self, request_id: str) -> int:
+        """Append a private page to the request's table.
+
+        Raises:
+            CapacityError: no page is free and none in the prefix index is without a holder.
+        """
+        if not self._free:
+            self._evict()
+        page = self._free.pop()
+        state = self._pages[page]
+        table = self._tables.setdefault(request_id, [])
+        state.owner, state.epoch = request_id, state.epoch + 1
+        state.first_position, state.length = len(table) * self.page_size, 0
+        state.holders = {request_id: None}
+        table.append(Entry(page, state.epoch))
+        return page
+
+    def adopt(self, request_id: str, tokens: tuple[int, ...], multiple: int) -> int:
+        """Give a request without pages the cached pages of its prompt's longest known prefix.
+
+        Args:
+            request_id: must hold no pages.
+            tokens: the prompt.
+            multiple: the number of adopted tokens is a multiple of this and less than the prompt.
+
+        Returns:
+            Number of tokens whose keys and values need not be computed.
+        """
+        found: list[int] = []
+        for end in range(self.page_size, len(tokens), self.page_size):
+            page = self._index.get(tokens[:end])
+            if page is None:
+                break
+            found.append(page)
+        pages = found[: len(found) * self.page_size // multiple * multiple // self.page_size]
+        for page in pages:
+            state = self._pages[page]
+            state.holders[request_id] = None
+            self._cached.pop(page, None)
+            self._tables.setdefault(request_id, []).append(Entry(page, state.epoch, shared=True))
+        self.prefix_hits += len(pages)
+        return len(pages) * self.page_size
+
+    def publish(self, request_id: str, tokens: tuple[int, ...], computed: int) -> None:
+        """Put the request's full prompt pages into the prefix index; their verdict is in.
+
+        Args:
+            tokens: the prompt.
+            computed: number of its tokens whose keys and values are written.
+        """
+        table = self._tables[request_id]
+        for index in range(min(computed, len(tokens)) // self.page_size):
+            key = tokens[: (index + 1) * self.page_size]
+            entry = table[index]
+            if entry.shared or key in self._index:
+                continue
+            state = self._pages[entry.page]
+            state.owner, state.key = SHARED, key
+            self._index[key] = entry.page
+            table[index] = Entry(entry.page, entry.epoch, shared=True)
+
+    def advance(self, request_id: str, length: int) -> None:
+        """Note how many tokens of the request are committed."""
+        for entry in self._tables.get(request_id, ()):
+            if not entry.shared:
+                state = self._pages[entry.page]
+                written = length - state.first_position
+                state.length = max(0, min(self.page_size, written))
+
+    def release(self, request_id: str) -> None:
+        """Let go of all pages of a request; their contents stay as they are."""
+        for entry in reversed(self._tables.pop(request_id, [])):
+            state = self._pages[entry.page]
+            state.holders.pop(request_id, None)
+            if not state.holders and not state.quarantined:
+                if state.key is not None:
+                    self._cached[entry.page] = None
+                else:
+                    self._give_back(entry.page)
+
+    def quarantine(self, pages: Iterable[int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Zero the pages and give them back; one that does not hold zeros is kept out for good.
+
+        Returns:
+            Requests whose tables pointed at the pages (they have lost all their pages and must be
+            recomputed), and the pages that are kept out.
+        """
+        holders: dict[str, None] = {}
+        taken = [page for page in dict.fromkeys(pages) if page != NULL_PAGE]
+        for page in taken:
+            holders.update(self._pages[page].holders)
+            self._forget(page)
+            self._pages[page].quarantined = True
+        for request_id in holders:
+            self.release(request_id)
+        self.zero(taken)
+        kept = self.verify(taken)
+        for page in taken:
+            self._cached.pop(page, None)
+            if page not in kept:
+                self._pages[page].quarantined = False
+                if page not in self._free:
+                    self._give_back(page)
+            elif page in self._free:
+                self._free.remove(page)
+        return tuple(holders), kept
+
+    def drop_prefix_index(self) -> None:
+        """Forget all cached prefixes; pages in use stay with their holders."""
+        for page in list(self._cached):
+            self._forget(page)
+            self._cached.pop(page)
+            self._give_back(page)
+        for page in list(self._index.values()):
+            self._forget(page)
+
+    def audit(self) -> dict[str, Any]:
+        """Page conservation: who holds what, counted in two independent ways; JSON-safe."""
+        held: dict[int, list[str]] = {}
+        for request_id, table in self._tables.items():
+            for entry in table:
+                held.setdefault(entry.page, []).append(request_id)
+        problems = []
+        for page, state in enumerate(self._pages):
+            if sorted(held.get(page, [])) != sorted(state.holders):
+                problems.append(f"page {page}: holders {sorted(state.holders)}")
+            if len(state.holders) > 1 and state.owner != SHARED:
+                problems.append(f"page {page}: private to {state.owner} and held by others")
+            places = (page in self._free) + (page in self._cached) + bool(state.holders)
+            if page != NULL_PAGE and places + state.quarantined != 1:
+                problems.append(f"page {page}: is in {places} places")
+        counts = self.counts()
+        if sum(counts.values()) != self.pages_total or len(set(self._free)) != len(self._free):
+            problems.append(f"pages: {counts} do not add up to {self.pages_total}")
+        return {
+            **counts,
+            "total": self.pages_total,
+            "conserved": not problems,
+            "problems": problems,
+        }
+
+    def _evict(self) -> None:
+        """Free the cached page that was used longest ago."""
+        if not self._cached:
+            raise CapacityError(
+                f"pages: all {self.pages_total} are in use, expected a free one; "
+                "wait for a request to end or raise the number of pages"
+            )
+        page = next(iter(self._cached))
+        del self._cached[page]
+        self._forget(page)
+        self._give_back(page)
+
+    def _forget(self, page: int) -> None:
+        """Take a page out of the prefix index."""
+        state = self._pages[page]
+        if state.key is not None:
+            del self._index[state.key]
+            state.key = None
+
+    def _give_back(self, page: int) -> None:
+        state = self._pages[page]
+        state.owner, state.holders, state.length = "", {}, 0
+        self._free.append(page)

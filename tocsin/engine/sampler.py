@@ -1,0 +1,122 @@
+"""Choosing tokens: greedy, or seeded with temperature, top-k and top-p.
+
+Axes: R rows · V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tocsin.core.calls import LogitProcessorCall, SamplerCall
+from tocsin.core.draw import draw_unit
+from tocsin.core.requests import Sampling
+from tocsin.core.seams import Seams
+from tocsin.core.terms import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one row would release.
+
+    Attributes:
+        margin: top-1 minus top-2 logit; 0.0 where the logits are not numbers.
+    """
+
+    token: int
+    margin: float
+
+
+def sample(
+    logits: Tensor, rows: Sequence[tuple[Sampling, int] | None], seams: Seams
+) -> tuple[Choice | None, ...]:
+    """One token a row that asks for one.
+
+    The draw of a token depends on the request's seed and the token's index alone. Greedy takes
+    the first largest logit; NaN counts as largest, so that a row of NaN yields token 0: this is
+    what makes a poisoned request end in silence, and it is left as it is.
+
+    Args:
+        logits: [R,V] float32.
+        rows: how each row samples and the index of its token in the answer; None: it does not.
+    """
+    processed = _processed(logits, rows)
+    if seams.wanted(Operator.LOGIT_PROCESSOR):
+        call = LogitProcessorCall(
+            before=logits, after=processed, allowed=processed > float("-inf"), rows=len(rows)
+        )
+        if processed is logits:
+            call.allowed = torch.ones_like(logits, dtype=torch.bool)
+        seams.emit(call)
+        processed = call.after
+    token_ids = processed.argmax(dim=-1)
+    drawn = [
+        (row, asks) for row, asks in enumerate(rows) if asks is not None and not asks[0].greedy
+    ]
+    for row, (sampling, index) in drawn:
+        token_ids[row] = _draw(torch.softmax(processed[row].double(), dim=-1), sampling, index)
+    if seams.wanted(Operator.SAMPLER):
+        token_ids = _announce(processed, token_ids, rows, seams)
+    top2 = torch.topk(logits, 2, dim=-1).values
+    margins = (top2[:, 0] - top2[:, 1]).nan_to_num(nan=0.0).tolist()
+    return tuple(
+        None if asks is None else Choice(token, margin)
+        for asks, token, margin in zip(rows, token_ids.tolist(), margins, strict=True)
+    )
+
+
+def _processed(logits: Tensor, rows: Sequence[tuple[Sampling, int] | None]) -> Tensor:
+    """Logits over temperature, with -inf where top-k or top-p leaves a token out.
+
+    The same tensor when every row is greedy.
+    """
+    processed = logits
+    for row, asks in enumerate(rows):
+        if asks is None or asks[0].greedy:
+            continue
+        if processed is logits:
+            processed = logits.clone()
+        processed[row] = _filtered(logits[row] / asks[0].temperature, asks[0])
+    return processed
+
+
+def _filtered(logits_V: Tensor, sampling: Sampling) -> Tensor:
+    """One row with the tokens left out that top-k and top-p do not allow."""
+    if 0 < sampling.top_k < logits_V.shape[0]:
+        kth = torch.topk(logits_V, sampling.top_k).values[-1]
+        logits_V = logits_V.masked_fill(logits_V < kth, float("-inf"))
+    if sampling.top_p < 1.0:
+        ordered, order = torch.softmax(logits_V, dim=-1).sort(descending=True, stable=True)
+        # A token stays while the mass before it is below top_p: the first one always does.
+        left_out = order[ordered.cumsum(0) - ordered >= sampling.top_p]
+        logits_V = logits_V.index_fill(0, left_out, float("-inf"))
+    return logits_V
+
+
+def _draw(probs_V: Tensor, sampling: Sampling, index: int) -> int:
+    """Inverse of the distribution function at a number that seed and index alone decide."""
+    mass = probs_V.cumsum(0)
+    point = draw_unit(sampling.seed, "token", index) * mass[-1]
+    token = int(torch.searchsorted(mass, point, right=True))
+    return min(token, probs_V.shape[0] - 1)
+
+
+def _announce(
+    processed: Tensor,
+    token_ids: Tensor,
+    rows: Sequence[tuple[Sampling, int] | None],
+    seams: Seams,
+) -> Tensor:
+    """Tell the sampler's seam; a greedy row's distribution is that of its logits."""
+    samplings = [Sampling() if asks is None else asks[0] for asks in rows]
+    call = SamplerCall(
+        probs=torch.softmax(processed, dim=-1),
+        token_ids=token_ids,
+        temperature=torch.tensor([one.temperature for one in samplings]),
+        top_p=torch.tensor([one.top_p for one in samplings]),
+        top_k=torch.tensor([one.top_k for one in samplings]),
+        rows=len(rows),
+    )
+    seams.emit(call)
+    return token_ids if call.token_ids is None else call.token_ids

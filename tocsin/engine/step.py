@@ -1,0 +1,276 @@
+"""One engine step that can be run again; implements `core.protocols.StepAttempt`."""
+
+from collections import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tocsin.core.clock import Clock
+from tocsin.core.errors import BackendError, ContractError, TocsinError
+from tocsin.core.history import Event, EventKind
+from tocsin.core.protocols import Gate, Sink
+from tocsin.core.requests import Sampling
+from tocsin.core.seams import Seams
+from tocsin.core.terms import Operator, Phase
+from tocsin.engine.attention import AttentionContext, launch_of
+from tocsin.engine.cache import PagedCache
+from tocsin.engine.inputs import StepInputs, build, kv_read
+from tocsin.engine.memory import MemoryReader
+from tocsin.engine.pages import PagePool
+from tocsin.engine.sampler import Choice, sample
+from tocsin.engine.scheduler import Plan
+from tocsin.engine.sequence import Sequence
+
+STEP_ERRORS = (TocsinError, RuntimeError, IndexError, ValueError)
+"""What a model call raises: ours, torch's, and what a fault in its inputs leads to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every step of one engine works with.
+
+    Attributes:
+        cache_keyword: name under which the model takes its cache.
+        key_heads: K; groups: query heads a key head.
+    """
+
+    model: nn.Module
+    pool: PagePool
+    seams: Seams
+    gate: Gate
+    sink: Sink
+    clock: Clock
+    memory: MemoryReader
+    replica: str
+    vocab_size: int
+    key_heads: int
+    groups: int
+    cache_keyword: str
+    find: Callable[[str], Sequence | None]
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a run wrote, so that it can be taken back.
+
+    Attributes:
+        addresses: [m] rows of the pool.
+        rows, sums: what foreign rows held before, None when all rows were the step's own.
+    """
+
+    addresses: Tensor
+    rows: Tensor | None
+    sums: Tensor | None
+
+
+class Attempt:
+    """A step from its plan to the tokens that it would release."""
+
+    def __init__(self, parts: Parts, plan: Plan, step: int, backend: str) -> None:
+        """Nothing is run yet."""
+        self.step = step
+        self.kind = plan.kind
+        self.backend = backend
+        self.request_ids = tuple(one.request_id if one else "" for one in plan.rows)
+        self.logits: Tensor | None = None
+        """Logits of the last run, [R,V] float32; None while there are none."""
+        self._parts = parts
+        self._plan = plan
+        self._rows = list(plan.rows)
+        self._choices: tuple[Choice | None, ...] = (None,) * len(plan.rows)
+        self._written: _Written | None = None
+        self._complete = False
+
+    def run(self, backend: str | None = None) -> None:
+        """Undo what an earlier run wrote (and zero it), then run the step (again).
+
+        When the host-side checks veto the launch, nothing is launched and there are no tokens.
+
+        Raises:
+            BackendError: the attention backend raised; nothing of the run stays in the pages.
+        """
+        self.undo()
+        self.backend = backend or self.backend
+        self.logits, self._choices = None, (None,) * len(self._rows)
+        parts = self._parts
+        with torch.inference_mode():
+            inputs = build(self._plan, tuple(self._rows), parts.pool, parts.vocab_size)
+            self._announce(inputs)
+            if not parts.gate.may_launch():
+                return
+            try:
+                self.logits = self._forward(inputs)
+            except STEP_ERRORS as error:
+                self.undo()
+                if isinstance(error, BackendError):
+                    self._tell(EventKind.BACKEND_ERROR, backend=self.backend, error=str(error))
+                raise
+            self._choices = sample(self.logits, self._asks(), parts.seams)
+        self._complete = True
+
+    def tokens(self) -> tuple[int, ...]:
+        """The token that each row would release; -1 for an idle or prefilling row."""
+        return tuple(-1 if choice is None else choice.token for choice in self._choices)
+
+    def corrupt_pages(self) -> tuple[int, ...]:
+        """Pages in the rows' tables whose sums or tags are wrong."""
+        pool = self._parts.pool
+        suspects: dict[int, bool] = {}
+        for sequence in filter(None, self._rows):
+            for index, entry in enumerate(pool.entries(sequence.request_id)):
+                tag = pool.tag(entry.page)
+                is_right = (
+                    tag.epoch == entry.epoch
+                    and sequence.request_id in tag.holders
+                    and (entry.shared or tag.owner == sequence.request_id)
+                    and tag.first_position == index * pool.page_size
+                )
+                suspects[entry.page] = suspects.get(entry.page, False) or not is_right
+        wrong = {page for page, is_wrong in suspects.items() if is_wrong}
+        return tuple(sorted(wrong.union(pool.verify(tuple(suspects)))))
+
+    def quarantine(self, pages: abc.Sequence[int]) -> tuple[str, ...]:
+        """Take the pages out of use and of the prefix index, zero them, verify, give them back.
+
+        The requests that held them lose all their pages and their rows in this step; the engine
+        recomputes them whatever the settlement says of their rows, unless it refuses them.
+        """
+        # First: a row that is taken out must not be written to by an undo after its page went.
+        self.undo()
+        holders, kept = self._parts.pool.quarantine(pages)
+        for request_id in holders:
+            sequence = self._parts.find(request_id)
+            if sequence is not None:
+                sequence.lost_pages = True
+        self._rows = [one if one and not one.lost_pages else None for one in self._rows]
+        self._tell(
+            EventKind.PAGES_QUARANTINED,
+            pages=list(pages),
+            holders=list(holders),
+            kept_out=list(kept),
+        )
+        return holders
+
+    # --- for the engine ---
+
+    @property
+    def plan(self) -> Plan:
+        """What was planned."""
+        return self._plan
+
+    @property
+    def complete(self) -> bool:
+        """The last run came through: its results may be committed."""
+        return self._complete
+
+    def choice(self, row: int) -> Choice | None:
+        """What a row would release, None when it does not sample."""
+        return self._choices[row]
+
+    def undo(self) -> None:
+        """Take back what the last run wrote: zero its own rows, restore foreign ones."""
+        self._complete = False
+        written, self._written = self._written, None
+        if written is None:
+            return
+        pool = self._parts.pool
+        rows, sums = pool.data.view(-1, pool.data.shape[-1]), pool.sums.view(-1)
+        with torch.inference_mode():
+            if written.rows is None or written.sums is None:
+                rows.index_fill_(0, written.addresses, 0)
+                sums.index_fill_(0, written.addresses, 0)
+            else:
+                rows.index_copy_(0, written.addresses, written.rows)
+                sums.index_copy_(0, written.addresses, written.sums)
+
+    def zero_row(self, row: int) -> None:
+        """Zero what this step wrote for one row, which is not released."""
+        sequence, span = self._plan.rows[row], self._plan.positions[row]
+        if sequence is None or not self._complete:
+            return
+        pool = self._parts.pool
+        table = pool.table(sequence.request_id)
+        for position in span:
+            index, offset = divmod(position, pool.page_size)
+            if index < len(table):
+                pool.data[table[index], :, :, offset] = 0
+                pool.sums[table[index], :, :, offset] = 0
+
+    def _announce(self, inputs: StepInputs) -> None:
+        """Everything that is known before the launch, faults first, then checks."""
+        seams = self._parts.seams
+        seams.emit(inputs.batch, Phase.BEFORE)
+        if seams.wanted(Operator.KV_READ, Phase.BEFORE):
+            seams.emit(kv_read(inputs, self._parts.pool), Phase.BEFORE)
+        seams.emit(inputs.varlen, Phase.BEFORE)
+        if seams.wanted(Operator.DEVICE_MEMORY, Phase.BEFORE):
+            seams.emit(self._parts.memory.reading(), Phase.BEFORE)
+
+    def _forward(self, inputs: StepInputs) -> Tensor:
+        """The model over the pages: logits [R,V] of each row's last position, float32."""
+        parts, batch, rows = self._parts, inputs.batch, len(inputs.rows)
+        pool, device, table = parts.pool, parts.pool.data.device, inputs.batch.block_table
+        if table is None:
+            raise ContractError(
+                "step: the batch lost its block table, expected [R,n] int64; leave it in place"
+            )
+        cache = PagedCache(
+            pool,
+            parts.seams,
+            block_table=table,
+            slots=inputs.slots(pool.page_size),
+            seq_lens=inputs.seq_lens,
+            position_ids=batch.position_ids,
+            owners=inputs.owners,
+            key_heads=parts.key_heads,
+        )
+        launch = launch_of(
+            inputs.varlen,
+            width=table.shape[1] * pool.page_size,
+            positions=batch.input_ids.shape[0] // rows,
+            groups=parts.groups,
+            page_size=pool.page_size,
+            like=pool.data,
+        )
+        self._remember(cache, inputs)
+        output = parts.model(
+            input_ids=batch.input_ids.view(rows, -1).to(device),
+            position_ids=batch.position_ids.view(rows, -1).to(device),
+            attention_mask=launch.mask,
+            use_cache=True,
+            logits_to_keep=1,
+            tocsin_step=AttentionContext(self.backend, launch, parts.seams),
+            **{parts.cache_keyword: cache},
+        )
+        cache.record_sums()
+        logits: Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _remember(self, cache: PagedCache, inputs: StepInputs) -> None:
+        """Note what is about to be written; keep the contents of rows that are not ours."""
+        addresses, pool = cache.addresses.flatten(), self._parts.pool
+        if torch.equal(cache.slots, inputs.slots_expected):
+            self._written = _Written(addresses, None, None)
+        else:
+            rows = pool.data.view(-1, pool.data.shape[-1])
+            self._written = _Written(addresses, rows[addresses], pool.sums.view(-1)[addresses])
+
+    def _asks(self) -> list[tuple[Sampling, int] | None]:
+        """How each row samples; None where the step yields no token for it."""
+        asks: list[tuple[Sampling, int] | None] = []
+        for sequence, span in zip(self._rows, self._plan.positions, strict=True):
+            if sequence is None or span.stop < len(sequence.request.prompt_ids):
+                asks.append(None)
+            else:
+                index = span.stop - len(sequence.request.prompt_ids)
+                asks.append((sequence.request.sampling, index))
+        return asks
+
+    def _tell(self, kind: EventKind, **data: object) -> None:
+        """Emit an event of this step."""
+        parts = self._parts
+        parts.sink.emit(
+            Event(kind, parts.clock.now_ns(), parts.replica, self.step, data=dict(data))
+        )
