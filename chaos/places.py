@@ -1,6 +1,10 @@
 """Where in a worker's memory a fault can strike: rows that serve somebody, and their pages."""
 
+import weakref
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from tocsin.chaos.contract import Target
 from tocsin.core.calls import BatchCall
@@ -21,6 +25,43 @@ class Place:
     index: int
     page: int
     offset: int
+
+
+@dataclass(slots=True)
+class RepointedEntry:
+    """An entry of a block table that a fault let name another page.
+
+    Attributes:
+        table: the step's table [R,n]; an engine that makes a new one for each step drops it, and
+            the damage with it.
+        before, after: the pages that the entry named.
+    """
+
+    table: weakref.ref[Tensor]
+    row: int
+    index: int
+    before: int
+    after: int
+
+    @classmethod
+    def point(cls, table: Tensor, place: Place, page: int) -> "RepointedEntry":
+        """Let the entry through which a row writes name `page`."""
+        before = int(table[place.row, place.index])
+        table[place.row, place.index] = page
+        after = int(table[place.row, place.index])
+        return cls(weakref.ref(table), place.row, place.index, before, after)
+
+    def gone(self) -> bool:
+        """The table is no more, or its entry names another page than the fault's."""
+        table = self.table()
+        return table is None or int(table[self.row, self.index]) != self.after
+
+    def undo(self) -> None:
+        """Name the page again that was named before, unless the entry was written since."""
+        table = self.table()
+        if table is not None and not self.gone():
+            with torch.inference_mode():
+                table[self.row, self.index] = self.before
 
 
 def is_decode(call: BatchCall) -> bool:

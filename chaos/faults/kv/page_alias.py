@@ -1,8 +1,7 @@
 """One request's block table points at another's private page."""
 
-from tocsin.chaos.bits import Patch
 from tocsin.chaos.contract import Target, fault
-from tocsin.chaos.places import Place, decode_places
+from tocsin.chaos.places import Place, RepointedEntry, decode_places
 from tocsin.core.calls import BatchCall
 from tocsin.core.faulting import Evidence
 from tocsin.core.terms import Phase, Priority
@@ -29,12 +28,12 @@ def page_alias(call: BatchCall, target: Target) -> Evidence | None:
     first = target.below(len(places), "row")
     other = 1 + target.below(len(places) - 1, "owner")
     mine, theirs = places[first], places[(first + other) % len(places)]
-    patch = Patch.overwrite(call.block_table[mine.row, mine.index], theirs.page)
-    target.memory["patch"] = patch
+    entry = RepointedEntry.point(call.block_table, mine, theirs.page)
+    target.memory["entry"] = entry
     return Evidence(
         place=f"block table, row {mine.row} entry {mine.index} (page of row {theirs.row})",
-        before=patch.words(patch.before),
-        after=patch.words(patch.after),
+        before=f"page {entry.before}",
+        after=f"page {entry.after}",
         requests=(mine.request_id, theirs.request_id),
     )
 
@@ -45,12 +44,12 @@ def _is_private(place: Place, target: Target) -> bool:
 
 @page_alias.heal
 def heal(target: Target) -> None:
-    """Point the entry at its own page again, unless the table was rebuilt since."""
-    if "patch" in target.memory:
-        target.memory["patch"].undo()
+    """Point the entry at its own page again, if the step still has it."""
+    if "entry" in target.memory:
+        target.memory["entry"].undo()
 
 
 @page_alias.heal_verify
 def is_healed(target: Target) -> bool:
     """The entry no longer names the other's page."""
-    return "patch" not in target.memory or target.memory["patch"].gone()
+    return "entry" not in target.memory or target.memory["entry"].gone()

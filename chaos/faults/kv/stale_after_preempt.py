@@ -1,8 +1,7 @@
 """A block table keeps a page that was freed when its request was preempted."""
 
-from tocsin.chaos.bits import Patch
 from tocsin.chaos.contract import Target, fault
-from tocsin.chaos.places import Place, decode_places
+from tocsin.chaos.places import Place, RepointedEntry, decode_places
 from tocsin.core.calls import BatchCall
 from tocsin.core.faulting import Evidence
 from tocsin.core.terms import Phase, Priority
@@ -37,14 +36,12 @@ def stale_after_preempt(call: BatchCall, target: Target) -> Evidence | None:
         place = places[target.below(len(places), "row")]
         stale = freed[target.below(len(freed), "page")]
         origin = "a freed page"
-    patch = Patch.overwrite(call.block_table[place.row, place.index], stale)
-    target.memory["patch"] = patch
-    epoch = target.pages.tag(place.page).epoch
+    entry = RepointedEntry.point(call.block_table, place, stale)
+    target.memory["entry"] = entry
     return Evidence(
         place=f"block table, row {place.row} entry {place.index}: {origin}",
-        before=f"page {place.page} epoch {epoch}",
-        after=f"page {int(call.block_table[place.row, place.index])} "
-        f"epoch {target.pages.tag(stale).epoch}",
+        before=f"page {entry.before} epoch {target.pages.tag(entry.before).epoch}",
+        after=f"page {entry.after} epoch {target.pages.tag(entry.after).epoch}",
         requests=(place.request_id,),
     )
 
@@ -73,12 +70,12 @@ def _freed_pages(target: Target) -> list[int]:
 
 @stale_after_preempt.heal
 def heal(target: Target) -> None:
-    """Point the entry at its page again, unless the table was rebuilt since."""
-    if "patch" in target.memory:
-        target.memory["patch"].undo()
+    """Point the entry at its page again, if the step still has it."""
+    if "entry" in target.memory:
+        target.memory["entry"].undo()
 
 
 @stale_after_preempt.heal_verify
 def is_healed(target: Target) -> bool:
     """The entry no longer names the stale page."""
-    return "patch" not in target.memory or target.memory["patch"].gone()
+    return "entry" not in target.memory or target.memory["entry"].gone()

@@ -146,7 +146,7 @@ class Worker:
         rows = len(live)
         positions = torch.tensor([6, 0, 1])
         tokens = torch.tensor([11, 0, 22])
-        table = torch.tensor([[3, 5], [0, -1], [7, -1]])
+        table = self._block_table()
         self._emit(
             BatchCall(
                 input_ids=tokens,
@@ -174,6 +174,11 @@ class Worker:
         for depth in range(DEPTH):
             self._layer(depth, rows)
 
+    def _block_table(self) -> Tensor:
+        """[3, 2] pages of each row as its request's table has them; idle rows: the null page."""
+        tables = [self.pages.table(request) or (0,) for request in self.request_ids]
+        return torch.tensor([[*table, -1][:2] for table in tables])
+
     def _layer(self, depth: int, rows: int) -> None:
         slots = torch.tensor([5 * PAGE + 2, -1, 7 * PAGE + 1])
         new = torch.randn(2, rows, HEADS, HEAD_SIZE)
@@ -190,7 +195,7 @@ class Worker:
                 new_key=new[0],
                 new_value=new[1],
                 slot_mapping=slots,
-                block_table=torch.tensor([[3, 5], [0, -1], [7, -1]]),
+                block_table=self._block_table(),
                 seq_lens=torch.tensor([7, 0, 2]),
                 position_ids=torch.tensor([6, 0, 1]),
             )

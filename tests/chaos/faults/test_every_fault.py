@@ -1,5 +1,6 @@
 """Rules for all faults at once, so that a new one is covered the moment it exists."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tocsin.chaos.contract import faults
+from tocsin.core.calls import BatchCall
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Scope
 
@@ -118,19 +120,37 @@ def test_healing_restores_what_the_fault_changed_and_nothing_else(worker: Any, k
     assert worker.pages.verify(range(12)) == ()
 
 
-@pytest.mark.parametrize("kind", LASTING)
+@pytest.mark.parametrize("kind", sorted(set(LASTING) - IN_CALLS_ONLY))
 def test_healing_leaves_alone_what_was_written_since(worker: Any, kind: str) -> None:
     """A place that recovery or new data has overwritten is right: the old value is not put back."""
     order = worker.arm(kind)
     worker.decode()
     patch = worker.armoury._book[order.occurrence].target.memory["patch"]
     patch.region.detach().fill_(1)
-    if kind in ("weight.bitflip", "rope.table"):
-        patch.before.copy_(torch.ones_like(patch.region).detach().view(patch.before.dtype))
-    worker.armoury.tick(worker.step)
-    assert worker.status().state == "healed"
     worker.armoury.disarm(order.occurrence)
     assert torch.equal(patch.region, torch.ones_like(patch.region))
+
+
+@pytest.mark.parametrize("kind", sorted(IN_CALLS_ONLY))
+def test_a_repointed_entry_is_healed_in_place_or_gone_with_its_table(
+    worker: Any, kind: str
+) -> None:
+    """An engine that keeps its table has it corrected; one that makes a new one needs nothing."""
+    order = worker.arm(kind)
+    worker.decode()
+    table = worker.call(BatchCall).block_table
+    clean = torch.tensor([[3, 5], [0, -1], [7, -1]])
+    assert int((table != clean).sum()) == 1
+    worker.armoury.disarm(order.occurrence)
+    assert torch.equal(table, clean)
+    again = replace(order, occurrence="again@0")
+    worker.armoury.arm(again)
+    worker.decode()
+    worker.armoury.tick(worker.step)
+    assert worker.status().state == "fired"
+    worker.calls.clear()
+    worker.armoury.tick(worker.step)
+    assert worker.status().state == "healed"
 
 
 @pytest.mark.parametrize("kind", sorted(set(WORKER_FAULTS) - {"host.mem_pressure"}))
