@@ -127,7 +127,9 @@ def test_the_records_say_what_the_operators_did(
     model = family_model(family, dtype)
     guard = tocsin.attach(model, "off")
     seen: Counter[str] = Counter()
-    loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    loose = (
+        {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    )
 
     def close(actual: Tensor, expected: Tensor) -> None:
         torch.testing.assert_close(actual.float(), expected.float(), **loose)
