@@ -31,7 +31,8 @@ class Check:
         catches: ids of faults that it must catch; mirrors their `expect`.
         source: paper and equation, or repository and issue number.
         profile: the lightest profile under which it runs.
-        phase: before the operator runs (host-side, may veto the launch) or after.
+        guard_at: operators at which it runs under `guard` already, although `profile` is `full`.
+        phase: before the operator runs (host-side, may veto the launch) or after; see `phase_of`.
         thresholds: names and defaults of its keyword parameters.
         remedy: what the reader of an alarm should do; ends the message.
     """
@@ -48,6 +49,11 @@ class Check:
     thresholds: Mapping[str, float]
     remedy: str
     module: str
+    guard_at: tuple[Operator, ...] = ()
+
+    def profile_at(self, operator: Operator) -> Profile:
+        """The lightest profile under which it runs at one operator."""
+        return Profile.GUARD if operator in self.guard_at else self.profile
 
     @property
     def layer(self) -> Layer:
@@ -86,6 +92,7 @@ def check(
     source: str,
     catches: tuple[str, ...] = (),
     profile: Profile = Profile.FULL,
+    guard_at: tuple[Operator, ...] = (),
     phase: Phase = Phase.AFTER,
     remedy: str = "re-execute the step; if it repeats, compare weights and pages",
 ) -> Callable[[Ratio], Check]:
@@ -110,6 +117,7 @@ def check(
             thresholds={p.name: p.default for p in parameters[1:]},
             remedy=remedy,
             module=ratio.__module__,
+            guard_at=guard_at,
         )
 
     return declare
@@ -128,6 +136,21 @@ def _operators(annotation: Any) -> tuple[Operator, ...]:
 def registry() -> Mapping[str, Check]:
     """Every declared check by id."""
     return types.MappingProxyType(discover("tocsin.checker.checks", Check))
+
+
+HOST_SIDE = frozenset(
+    {Operator.BATCH, Operator.KV_READ, Operator.FLASH_ATTN_VARLEN, Operator.DEVICE_MEMORY}
+)
+"""Operators whose calls are known on the host before anything is launched."""
+
+
+def phase_of(operator: Operator) -> Phase:
+    """When the checks of an operator are heard: before the launch where the host knows enough.
+
+    It goes by the operator, because one check may serve operators of both kinds:
+    `state.position_ledger` reads a batch before the step and a cache update after it.
+    """
+    return Phase.BEFORE if operator in HOST_SIDE else Phase.AFTER
 
 
 def checks_for(operator: Operator, layers: tuple[str, ...] | None = None) -> tuple[Check, ...]:
