@@ -132,7 +132,8 @@ def test_ratios_of_any_type_are_kept_as_float32(dtype: torch.dtype) -> None:
     assert buffer.read(1).worst(0) == expected
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor's own imports
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_write_compiles_into_one_graph(backend: str) -> None:
     """Proves fullgraph=True: no break, the same numbers, the same address."""
     buffer = VerdictBuffer(sites_max=2, rows_max=4)
