@@ -17,12 +17,19 @@ def width(dtype: torch.dtype) -> int:
     return dtype.itemsize * 8
 
 
-def chosen_bit(param: int | None, dtype: torch.dtype) -> int:
-    """The bit that a spec names; without one the bit next to the sign.
+def chosen_bit(param: int | None, element: Tensor) -> int:
+    """The bit that a spec names; without one, the bit that makes this element enormous.
 
-    Flipped in a float below 2, the top exponent bit makes the value enormous.
+    That is the highest exponent bit that is not set: in a float below 2 the one next to the sign.
+    To flip a set one would make the number tiny, and most models would not mind.
     """
-    return width(dtype) - 2 if param is None else param
+    if param is not None:
+        return param
+    top = width(element.dtype) - 2
+    bits = int(bits_of(element))
+    if not element.dtype.is_floating_point:
+        return top
+    return next((bit for bit in range(top, 0, -1) if not bits >> bit & 1), top)
 
 
 def bits_of(tensor: Tensor) -> Tensor:

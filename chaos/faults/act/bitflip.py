@@ -22,7 +22,7 @@ def bitflip(call: LinearCall | ResidualCall, target: Target) -> Evidence | None:
 
     Lasts for this call only: the next step computes the value anew, so there is nothing to heal.
     Params: `operator` linear or residual; `module` end of the linear's name; `depth` None draws;
-    `bit` 0 is the lowest, None the top exponent bit.
+    `bit` 0 is the lowest, None the highest exponent bit not set.
     """
     output, rows = call.output, target.live_rows()
     if (
@@ -37,8 +37,9 @@ def bitflip(call: LinearCall | ResidualCall, target: Target) -> Evidence | None:
     row = rows[target.below(len(rows), "row")]
     column = target.below(output.shape[-1], "column")
     lead = torch.unravel_index(torch.tensor(row), output.shape[:-1])
-    bit = chosen_bit(target.params["bit"], output.dtype)
-    patch = Patch.flip(output.detach()[(*(int(axis) for axis in lead), column)], bit)
+    element = output.detach()[(*(int(axis) for axis in lead), column)]
+    bit = chosen_bit(target.params["bit"], element)
+    patch = Patch.flip(element, bit)
     return Evidence(
         place=f"{call.module or call.operator} depth {call.depth} row {row} [{column}] bit {bit}",
         before=patch.words(patch.before),

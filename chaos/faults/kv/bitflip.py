@@ -19,8 +19,8 @@ from tocsin.core.terms import Phase, Priority
 def bitflip(call: BatchCall, target: Target) -> Evidence | None:
     """Flip one bit of the K or V of an earlier token of a decoding request.
 
-    Params: `tensor` k or v; `bit` 0 is the lowest, None the top exponent bit; `depth` None draws.
-    The page keeps the flipped bit until it is repaired, freed and overwritten, or healed.
+    Params: `tensor` k or v; `depth` None draws; `bit` 0 is the lowest, None the highest exponent
+    bit that is not set. The flipped bit stays until it is repaired, overwritten or healed.
     """
     places = [place for place in decode_places(call, target) if place.offset > 0]
     if not places:
@@ -31,8 +31,9 @@ def bitflip(call: BatchCall, target: Target) -> Evidence | None:
     offset = target.below(place.offset, "offset")
     data = target.pages.data
     column = target.below(data.shape[-1], "column")
-    bit = chosen_bit(target.params["bit"], data.dtype)
-    patch = Patch.flip(data[place.page, depth, half, offset, column], bit)
+    element = data[place.page, depth, half, offset, column]
+    bit = chosen_bit(target.params["bit"], element)
+    patch = Patch.flip(element, bit)
     target.memory["patch"] = patch
     return Evidence(
         place=f"page {place.page} depth {depth} {'KV'[half]}[{offset}, {column}] bit {bit}",

@@ -30,10 +30,12 @@ def stale_after_preempt(call: BatchCall, target: Target) -> Evidence | None:
         place, stale = returned[target.below(len(returned), "row")]
         origin = "its own page before it was preempted"
     else:
-        freed = _freed_pages(target)
-        if not freed or not places:
+        if not places:
             return None
         place = places[target.below(len(places), "row")]
+        freed = _freed_pages(target, place)
+        if not freed:
+            return None
         stale = freed[target.below(len(freed), "page")]
         origin = "a freed page"
     entry = RepointedEntry.point(call.block_table, place, stale)
@@ -61,11 +63,15 @@ def _old_page(place: Place, target: Target) -> int | None:
     return old
 
 
-def _freed_pages(target: Target) -> list[int]:
-    """Pages that were used once and now belong to nobody; page 0 is the null page."""
-    pages = range(1, target.pages.data.shape[0])
-    tags = ((page, target.pages.tag(page)) for page in pages)
-    return [page for page, tag in tags if not tag.owner and not tag.holders and tag.epoch > 0]
+def _freed_pages(target: Target, place: Place) -> list[int]:
+    """Pages that were used once and now belong to nobody; page 0 is the null page.
+
+    Where there are some, only those of another epoch than the page that the entry names.
+    """
+    tags = {page: target.pages.tag(page) for page in range(1, target.pages.data.shape[0])}
+    freed = [page for page, tag in tags.items() if not tag.owner and tag.epoch > 0]
+    epoch = target.pages.tag(place.page).epoch
+    return [page for page in freed if tags[page].epoch != epoch] or freed
 
 
 @stale_after_preempt.heal

@@ -20,7 +20,7 @@ def bitflip(call: BatchCall, target: Target) -> Evidence | None:
     """Flip one bit of one element of a live weight matrix: every request is wrong from then on.
 
     Params: `module` end of the matrix's module name; `depth` number among the matrices of that
-    name, None draws; `bit` 0 is the lowest, None the top exponent bit.
+    name, None draws; `bit` 0 is the lowest, None the highest exponent bit not set.
     """
     if not target.live_rows():
         return None
@@ -33,8 +33,9 @@ def bitflip(call: BatchCall, target: Target) -> Evidence | None:
     depth = target.params["depth"]
     name, weight = found[target.below(len(found), "depth") if depth is None else int(depth)]
     index = tuple(target.below(size, f"axis {axis}") for axis, size in enumerate(weight.shape))
-    bit = chosen_bit(target.params["bit"], weight.dtype)
-    patch = Patch.flip(weight.detach()[index], bit)
+    element = weight.detach()[index]
+    bit = chosen_bit(target.params["bit"], element)
+    patch = Patch.flip(element, bit)
     target.memory["patch"] = patch
     return Evidence(
         place=f"{name}{list(index)} bit {bit}",

@@ -55,12 +55,20 @@ def test_a_flip_keeps_all_other_bits_of_any_number(raw: int, bit: int) -> None:
     assert int(bits_of(tensor)) & (2**32 - 1) == raw ^ (1 << bit)
 
 
-def test_the_default_bit_makes_a_small_float_enormous() -> None:
-    """The top exponent bit is the one that is next to the sign."""
-    tensor = torch.tensor([0.01])
-    Patch.flip(tensor[0], chosen_bit(None, tensor.dtype))
-    assert tensor.item() > 1e36
-    assert chosen_bit(3, tensor.dtype) == 3
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("value", [0.0, 0.01, -1.5, 2.0, -10.5, 1000.0])
+def test_the_default_bit_makes_any_number_enormous(dtype: torch.dtype, value: float) -> None:
+    """Small or large: the flip enlarges (a zero becomes 2), it never shrinks."""
+    tensor = torch.tensor([value], dtype=dtype)
+    Patch.flip(tensor[0], chosen_bit(None, tensor[0]))
+    now = abs(tensor.item())
+    assert now >= max(2.0, 16 * abs(value)) or now != now
+
+
+def test_a_named_bit_is_taken_as_it_is() -> None:
+    """The spec decides; integers have no exponent and lose the bit next to the sign."""
+    assert chosen_bit(3, torch.ones(1)[0]) == 3
+    assert chosen_bit(None, torch.ones(1, dtype=torch.int32)[0]) == 30
 
 
 def test_a_patch_reaches_through_a_view_of_a_parameter() -> None:
