@@ -13,7 +13,7 @@ from tocsin.core.system import GoldenAnswer
 
 DIFFS_MOST = 12
 DEGRADED_MOST = 50
-_BEFORE, _AFTER = 6, 14
+_BEFORE, _AFTER = 3, 14
 _TEXT_LETTERS = 800
 
 MEANING = {

@@ -7,12 +7,21 @@ from itertools import groupby
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.chaos.contract import Fault
-from tocsin.chaos.report.model import DetectorCount, FaultRow, Lane, Mark, MarkKind, Span
+from tocsin.chaos.report.model import (
+    DetectorCount,
+    FalseAlarm,
+    FaultRow,
+    Lane,
+    Mark,
+    MarkKind,
+    Span,
+)
 from tocsin.chaos.report.reactions import reactions_by_fault
 from tocsin.chaos.report.wording import milliseconds, short
 from tocsin.chaos.verdict import FaultSummary, RunVerdict
 
 _MARKS_MOST = 240
+_FALSE_ALARMS_MOST = 20
 _EVIDENCE_LETTERS = 300
 
 Sightings = Mapping[str, Sequence[Detection]]
@@ -31,7 +40,7 @@ def fault_rows(
     case: Case, verdict: RunVerdict, catalogue: Mapping[str, Fault]
 ) -> tuple[FaultRow, ...]:
     """One row a fault of the experiment, in the order of the experiment."""
-    reactions = reactions_by_fault(case)
+    reactions = reactions_by_fault(case, verdict.detections)
     names = names_of(verdict.faults)
     return tuple(
         _row(fault, names[fault.id], case, catalogue, reactions.get(fault.id, ()))
@@ -55,14 +64,37 @@ def fault_lanes(case: Case, verdict: RunVerdict, end_s: float) -> tuple[Lane, ..
     by_fault: dict[str, list[OccurrenceRecord]] = defaultdict(list)
     for record in case.occurrences:
         by_fault[record.planned.fault].append(record)
-    return tuple(
+    lanes = [
         Lane(
             name,
             marks=_thinned(_marks(by_fault[fault], case, sightings, required[fault]), end_s),
             spans=merged(_windows(by_fault[fault], case, name)),
         )
         for fault, name in names_of(verdict.faults).items()
+    ]
+    alarms = [
+        Mark(_since(case, one.t_ns), MarkKind.MISSED, f"{one.detector} alarmed without a fault")
+        for one in verdict.detections
+        if not one.occurrence
+    ]
+    if alarms:
+        lanes.append(Lane("false alarms", marks=_thinned(alarms, end_s)))
+    return tuple(lanes)
+
+
+def false_alarms_of(case: Case, verdict: RunVerdict) -> tuple[tuple[FalseAlarm, ...], int]:
+    """The first alarms that belong to no fault, and how many there are."""
+    found = [one for one in verdict.detections if not one.occurrence]
+    shown = tuple(
+        FalseAlarm(
+            _since(case, one.t_ns),
+            short(one.detector, 60),
+            short(one.replica, 60),
+            short(one.failure_id, 40),
+        )
+        for one in sorted(found, key=lambda one: one.t_ns)[:_FALSE_ALARMS_MOST]
     )
+    return shown, len(found)
 
 
 def active_windows(case: Case) -> tuple[Span, ...]:
@@ -152,13 +184,7 @@ def _lifecycle(
     marks = [Mark(fired_s, MarkKind.FIRED, short(f"{name} fired{where}{place}", 240))]
     if record.ordered_ns:
         marks.append(Mark(ordered_s, MarkKind.PLANNED, f"{name} ordered"))
-    if seen:
-        first = seen[0]
-        names = ", ".join(dict.fromkeys(one.detector for one in seen))
-        words = f"{name} detected after {milliseconds(first.latency_ms)} by {names}"
-        marks.append(Mark(_since(case, first.t_ns), MarkKind.DETECTED, short(words, 240)))
-    elif required:
-        marks.append(Mark(fired_s, MarkKind.MISSED, f"{name} was not detected"))
+    marks.extend(_sighting(name, seen, fired_s, required, case))
     if record.healed:
         took = milliseconds((record.healed_ns - record.fired_ns) / 1e6)
         healed_s = _since(case, record.healed_ns or record.fired_ns)
@@ -167,6 +193,21 @@ def _lifecycle(
         why = record.error or f"its state is {record.state}"
         marks.append(Mark(fired_s, MarkKind.MISSED, short(f"{name} not healed: {why}", 240)))
     return marks
+
+
+def _sighting(
+    name: str, seen: Sequence[Detection], fired_s: float, required: bool, case: Case
+) -> list[Mark]:
+    """When the fault was seen by a detector that was meant to, or that it was not."""
+    names = ", ".join(dict.fromkeys(one.detector for one in seen))
+    first = next((one for one in seen if one.expected), None)
+    if first is not None:
+        words = f"{name} detected after {milliseconds(first.latency_ms)} by {names}"
+        return [Mark(_since(case, first.t_ns), MarkKind.DETECTED, short(words, 240))]
+    if not required:
+        return []
+    words = f"{name} seen only by {names}" if names else f"{name} was not detected"
+    return [Mark(fired_s, MarkKind.MISSED, short(words, 240))]
 
 
 def _thinned(marks: Sequence[Mark], end_s: float) -> tuple[Mark, ...]:

@@ -13,7 +13,7 @@ def matrix_svg(rows: tuple[FaultRow, ...]) -> Markup:
     """Filled: seen so many times. Framed: meant to see it. Amber: saw it without being meant to."""
     detectors = _columns(rows)
     heading = 14 + max((len(name) for name in detectors), default=0) * 4.7
-    width = _GUTTER + _CELL * len(detectors) + 190
+    width = _GUTTER + _CELL * len(detectors) + 260
     body = [_column_name(k, name, heading) for k, name in enumerate(detectors)]
     for k, row in enumerate(rows):
         body += _row(row, detectors, heading + k * _CELL)
@@ -62,13 +62,9 @@ def _row(row: FaultRow, detectors: tuple[str, ...], y: float) -> list[Markup]:
         meant, count = name in row.expected, seen[name].count if name in seen else 0
         if meant or count:
             parts.append(_cell(row, name, count, meant, _GUTTER + k * _CELL, y))
-    if row.required and row.fired and row.undetected:
-        words = "not detected" if not row.detected else f"{row.undetected} not detected"
-        parts.append(svg.text(_GUTTER + _CELL * len(detectors) + 10, middle, words, "absent bad"))
-    elif not row.fired:
-        parts.append(
-            svg.text(_GUTTER + _CELL * len(detectors) + 10, middle, "never fired", "absent bad")
-        )
+    if row.missing:
+        x = _GUTTER + _CELL * len(detectors) + 10
+        parts.append(svg.text(x, middle, row.missing, "absent bad"))
     return parts
 
 

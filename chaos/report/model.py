@@ -36,6 +36,7 @@ class Banner:
     exit_code: int
     tone: Tone
     sentence: str
+    reasons: tuple[str, ...]
     commands: tuple[Fact, ...]
     facts: tuple[Fact, ...]
 
@@ -150,6 +151,21 @@ class Timeline:
     windows: tuple[Span, ...]
     series: Series
 
+    @property
+    def empty(self) -> bool:
+        """Nothing happened that could be drawn."""
+        return self.series.empty and not self.faults and not self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarm:
+    """An alarm while no fault was active that it could be of."""
+
+    t_s: float
+    detector: str
+    replica: str
+    failure_id: str
+
 
 @dataclass(frozen=True, slots=True)
 class DetectorCount:
@@ -181,19 +197,18 @@ class FaultRow:
 
     @property
     def undetected(self) -> int:
-        """Fired occurrences that nobody saw."""
+        """Fired occurrences that no expected detector saw in time."""
         return max(0, self.fired - self.detected)
 
     @property
-    def right(self) -> int:
-        """Sightings by a detector that was meant to see it."""
-        return sum(one.count for one in self.detectors if one.expected)
-
-    @property
-    def complete(self) -> bool:
-        """Everything that was planned happened, was seen where required, and was taken back."""
-        seen = self.detected >= self.fired or not self.required
-        return self.planned == self.fired == self.verified == self.healed and seen
+    def missing(self) -> str:
+        """What the detectors owe, in words; empty when nothing."""
+        if not self.fired:
+            return "never fired"
+        if not self.undetected or not self.required:
+            return ""
+        words = "not seen in time by an expected one" if self.detectors else "not detected"
+        return words if not self.detected else f"{self.undetected} {words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +315,8 @@ class View:
     properties: tuple[PropertyRow, ...]
     timeline: Timeline
     faults: tuple[FaultRow, ...]
+    false_alarms: tuple[FalseAlarm, ...]
+    false_alarms_total: int
     phases: tuple[PhaseRow, ...]
     diffs: tuple[TokenDiff, ...]
     diffs_total: int

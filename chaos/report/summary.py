@@ -63,7 +63,12 @@ def banner_of(case: Case, verdict: RunVerdict, run_dir: Path) -> Banner:
         verdict=_EXIT_WORDS.get(verdict.exit_code, _WORDS[verdict.conclusion]),
         exit_code=verdict.exit_code,
         tone=tone_of(verdict.conclusion, verdict.exit_code),
-        sentence=visible(verdict.sentence, 400) or "Nothing was concluded.",
+        sentence=visible(verdict.sentence, 400) or "Nothing could be concluded.",
+        reasons=tuple(
+            visible(reason, 300)
+            for reason in verdict.reasons[:4]
+            if reason.rstrip(".") not in verdict.sentence
+        ),
         commands=(
             Fact("Replay", f"tocsin chaos replay {run}"),
             Fact("Re-judge", f"tocsin chaos check {run}"),

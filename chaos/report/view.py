@@ -9,7 +9,12 @@ from tocsin.chaos.case import Case
 from tocsin.chaos.contract import Fault, Property
 from tocsin.chaos.report.answers import degraded_answers, differing, triages_of
 from tocsin.chaos.report.caveats import caveats_of
-from tocsin.chaos.report.incidents import active_windows, fault_lanes, fault_rows
+from tocsin.chaos.report.incidents import (
+    active_windows,
+    false_alarms_of,
+    fault_lanes,
+    fault_rows,
+)
 from tocsin.chaos.report.model import Span, Timeline, View
 from tocsin.chaos.report.replicas import replica_lanes
 from tocsin.chaos.report.samples import phases_of, samples_of, series_of
@@ -46,6 +51,7 @@ def view_of(
     end_s = (case.t_end_ns - case.t_start_ns) / 1e9
     samples = samples_of(case.records, case.t_start_ns)
     diffs, diffs_total = differing(case, triages_of(case))
+    false_alarms, false_alarms_total = false_alarms_of(case, verdict)
     degraded, by_label, degraded_total = degraded_answers(case)
     return View(
         title=case.spec.name,
@@ -62,6 +68,8 @@ def view_of(
             series=series_of(samples, end_s),
         ),
         faults=fault_rows(case, verdict, catalogue),
+        false_alarms=false_alarms,
+        false_alarms_total=false_alarms_total,
         phases=phases_of(case.records, samples, phase_spans(case), case.t_start_ns),
         diffs=diffs,
         diffs_total=diffs_total,

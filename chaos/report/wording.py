@@ -58,6 +58,8 @@ def flat_facts(value: object, name: str = "", depth: int = 0) -> list[tuple[str,
             for key, inner in value.items()
             for fact in flat_facts(inner, f"{name}.{key}" if name else str(key), depth + 1)
         ]
+    if isinstance(value, Mapping) and not value:
+        return [(name, "none")] if name else []
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [(name, short(", ".join(str(item) for item in value) or "none", 400))]
     if isinstance(value, bool):

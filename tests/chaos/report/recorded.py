@@ -12,7 +12,7 @@ from tocsin.chaos.case import (
     PropertyVerdict,
     Violation,
 )
-from tocsin.chaos.contract import Fault, Property, faults, properties
+from tocsin.chaos.contract import Fault, faults
 from tocsin.chaos.plan import Expectation, Occurrence, Plan
 from tocsin.chaos.spec import Experiment
 from tocsin.chaos.verdict import FaultSummary, RunVerdict, SinResult
@@ -71,8 +71,8 @@ def spec_of(story: Story) -> Experiment:
             "apiVersion": "chaos/v1",
             "kind": "Experiment",
             "name": "first-light",
-            "hypothesis": "While pages race, weights rot and a replica dies, every completed answer "
-            "equals its golden decode or says that it does not, and service recovers in 15 s.",
+            "hypothesis": "While pages race, weights rot and a replica dies, every completed "
+            "answer equals its golden decode or says so, and service recovers in 15 s.",
             "seed": SEED,
             "system": {"profile": story.profile},
         }
@@ -471,8 +471,3 @@ def _summary(case: Case, fault: str) -> FaultSummary:
         silent=0,
         recover_ms_max=900.0 if fired else None,
     )
-
-
-def declared_properties() -> Mapping[str, Property]:
-    """The declared properties."""
-    return properties()
