@@ -81,7 +81,8 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Ten
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
     """Torch's composite kernel, one row after the other."""
-    packed, output = _packed(q, k), torch.empty_like(q).view(*k.shape[:2], -1, k.shape[3])
+    packed = _packed(q, k)
+    output = torch.empty_like(packed)
     chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if q.is_cuda else [SDPBackend.MATH]
     with sdpa_kernel(chosen):
         for row, length in enumerate(launch.lengths_k):
@@ -93,7 +94,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tens
                 attn_mask=launch.bias_packed[one, :, :, :length],
                 scale=scale,
             )
-    return output.view(q.shape)
+    return output.reshape(q.shape)
 
 
 def _math(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
@@ -105,7 +106,7 @@ def _math(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tens
         scores = packed[row] @ k_KLE.transpose(1, 2) * scale
         scores += launch.bias_packed[row, :, :, :length].float()
         output[row] = torch.softmax(scores, dim=-1) @ v_KLE
-    return output.to(q.dtype).view(q.shape)
+    return output.to(q.dtype).reshape(q.shape)
 
 
 _CPU_FLASH = [SDPBackend.FLASH_ATTENTION]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tocsin.core.clock import Clock, SystemClock
-from tocsin.core.errors import CapacityError, SpecError
+from tocsin.core.errors import BackendError, CapacityError, SpecError
 from tocsin.core.history import Event, EventKind
 from tocsin.core.protocols import BackendChoice, Gate, Sink
 from tocsin.core.requests import (
@@ -43,6 +43,10 @@ class NoSink:
 
 class ReferenceEngine:
     """Continuous batching over one model; implements `core.protocols.Engine`.
+
+    What follows from a verdict (failures, quarantine, recomputes, refusals, labels) is told by the
+    gate that gave it; the engine tells what it alone knows: preemptions, requests that it ends
+    with an error of its own, backend errors that no gate took up, and page audits.
 
     `step` belongs to one thread; `submit`, `cancel` and `stats` may be called from any.
 
@@ -99,7 +103,6 @@ class ReferenceEngine:
         self._cancelled: deque[str] = deque()
         self._lock = threading.Lock()
         self._step = self._preemptions = self._released = self._unverified = 0
-        self._degraded: tuple[str, ...] = ()
         self._idle_audited = True
         self._parts = Parts(
             model=model,
@@ -113,7 +116,7 @@ class ReferenceEngine:
             vocab_size=int(facts.vocab_size),
             key_heads=key_heads,
             groups=heads // key_heads,
-            cache_keyword=_cache_keyword(model),
+            cache_keyword=cache_keyword(model),
             find=self._sequences.get,
         )
         attention.register()
@@ -122,8 +125,13 @@ class ReferenceEngine:
 
     @property
     def gate(self) -> Gate:
-        """What decides about each step."""
+        """What decides about each step; may be replaced between two steps."""
         return self._parts.gate
+
+    @gate.setter
+    def gate(self, gate: Gate) -> None:
+        # A gate needs the engine's pages, and so is often made after the engine.
+        self._parts.gate = gate
 
     @property
     def has_work(self) -> bool:
@@ -177,7 +185,8 @@ class ReferenceEngine:
         except STEP_ERRORS as raised:
             error = raised
         settlement = gate.settle(attempt, error)
-        self._tell_degraded(settlement.degraded)
+        if isinstance(error, BackendError) and not settlement.failures:
+            self._tell(EventKind.BACKEND_ERROR, None, backend=attempt.backend, error=str(error))
         for row, sequence in enumerate(plan.rows):
             if sequence is not None:
                 self._settle(attempt, row, sequence, settlement, error, events)
@@ -229,15 +238,16 @@ class ReferenceEngine:
         elif action is Action.RELEASE:
             self._commit(attempt, row, sequence, settlement, events)
         elif action is Action.RECOMPUTE and sequence.recomputes < self.config.recomputes_max:
-            attempt.zero_row(row)
+            attempt.undo_row(row)
             self._recompute(sequence)
         else:
-            attempt.zero_row(row)
+            attempt.undo_row(row)
             if action is Action.RECOMPUTE:
                 why = f"recomputed {sequence.recomputes} times and still failing: {why}"
             crashed = error is not None and failure_id is None
             finish = Finish.ERROR if crashed else Finish.REFUSED
-            self._end(sequence, finish, events, failure_id, why or str(error or ""))
+            told = failure_id is not None and action is Action.REFUSE
+            self._end(sequence, finish, events, failure_id, why or str(error or ""), told=told)
 
     def _commit(
         self,
@@ -290,10 +300,11 @@ class ReferenceEngine:
         """A replayed token must be the one that the client holds.
 
         Without checks nobody looks, as in any engine; with them a difference means that one of
-        the two is wrong, and going on would join two answers.
+        the two is wrong, and going on would join two answers. An answer that is labelled as
+        degraded was made by another backend, whose bits are not promised.
         """
         known = sequence.outputs[index]
-        if token == known or not verified:
+        if token == known or not verified or sequence.degraded:
             return
         self._end(
             sequence,
@@ -309,7 +320,9 @@ class ReferenceEngine:
         events: list[EngineEvent],
         failure_id: str | None = None,
         message: str = "",
+        told: bool = False,
     ) -> None:
+        """The request is over; `told`: the gate has already said that it refused it."""
         self._scheduler.leave(sequence)
         del self._sequences[sequence.request_id]
         events.append(
@@ -322,7 +335,7 @@ class ReferenceEngine:
                 message=message,
             )
         )
-        if finish in (Finish.REFUSED, Finish.ERROR):
+        if finish in (Finish.REFUSED, Finish.ERROR) and not told:
             self._tell(
                 EventKind.REQUEST_REFUSED,
                 sequence,
@@ -336,7 +349,6 @@ class ReferenceEngine:
     def _recompute(self, sequence: Sequence) -> None:
         sequence.recomputes += 1
         self._scheduler.requeue(sequence)
-        self._tell(EventKind.REQUEST_RECOMPUTED, sequence, tokens=len(sequence.outputs))
 
     def _recompute_others(self) -> None:
         """Requests outside this step whose pages were quarantined in it."""
@@ -370,14 +382,6 @@ class ReferenceEngine:
             self._idle_audited = True
             self._tell(EventKind.PAGE_AUDIT, None, **self.audit())
 
-    def _tell_degraded(self, reasons: tuple[str, ...]) -> None:
-        """Tell when a reason to degrade appears or goes away."""
-        for reason in dict.fromkeys((*self._degraded, *reasons)):
-            before, now = reason in self._degraded, reason in reasons
-            if before != now:
-                self._tell(EventKind.DEGRADED, None, reason=reason, on=now)
-        self._degraded = reasons
-
     def _serving(self) -> str:
         """The backend in use, without drawing a trial from a breaker."""
         peek = getattr(self.choice, "peek", self.choice.choose)
@@ -399,6 +403,6 @@ def _failure(settlement: Settlement, request_id: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _cache_keyword(model: nn.Module) -> str:
+def cache_keyword(model: nn.Module) -> str:
     """Transformers 5.24 calls it `cache`, older ones `past_key_values`."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

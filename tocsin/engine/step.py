@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tocsin.core.clock import Clock
-from tocsin.core.errors import BackendError, ContractError, TocsinError
+from tocsin.core.errors import ContractError, TocsinError
 from tocsin.core.history import Event, EventKind
 from tocsin.core.protocols import Gate, Sink
 from tocsin.core.requests import Sampling
@@ -27,9 +27,9 @@ STEP_ERRORS = (TocsinError, RuntimeError, IndexError, ValueError)
 """What a model call raises: ours, torch's, and what a fault in its inputs leads to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
-    """What every step of one engine works with.
+    """What every step of one engine works with; only the gate is ever replaced.
 
     Attributes:
         cache_keyword: name under which the model takes its cache.
@@ -56,13 +56,29 @@ class _Written:
     """What a run wrote, so that it can be taken back.
 
     Attributes:
-        addresses: [m] rows of the pool.
-        rows, sums: what foreign rows held before, None when all rows were the step's own.
+        addresses: [depth,2,tokens] rows of the pool.
+        token_rows: [tokens] row of the step that each token belongs to.
+        data: [depth,2,tokens,width] and sums: [depth,2,tokens], what was there before; None when
+            all of it was the step's own and is zeroed instead.
     """
 
     addresses: Tensor
-    rows: Tensor | None
-    sums: Tensor | None
+    token_rows: Tensor
+    data: Tensor | None = None
+    sums: Tensor | None = None
+
+    def take_back(self, pool: PagePool, row: int | None = None) -> None:
+        """Zero what was written, or put back what was there, for one row or for all."""
+        chosen = slice(None) if row is None else self.token_rows == row
+        addresses = self.addresses[:, :, chosen].flatten()
+        rows, sums = pool.data.view(-1, pool.data.shape[-1]), pool.sums.view(-1)
+        with torch.inference_mode():
+            if self.data is None or self.sums is None:
+                rows.index_fill_(0, addresses, 0)
+                sums.index_fill_(0, addresses, 0)
+            else:
+                rows.index_copy_(0, addresses, self.data[:, :, chosen].flatten(0, 2))
+                sums.index_copy_(0, addresses, self.sums[:, :, chosen].flatten())
 
 
 class Attempt:
@@ -102,10 +118,8 @@ class Attempt:
                 return
             try:
                 self.logits = self._forward(inputs)
-            except STEP_ERRORS as error:
+            except STEP_ERRORS:
                 self.undo()
-                if isinstance(error, BackendError):
-                    self._tell(EventKind.BACKEND_ERROR, backend=self.backend, error=str(error))
                 raise
             self._choices = sample(self.logits, self._asks(), parts.seams)
         self._complete = True
@@ -137,20 +151,22 @@ class Attempt:
         The requests that held them lose all their pages and their rows in this step; the engine
         recomputes them whatever the settlement says of their rows, unless it refuses them.
         """
-        # First: a row that is taken out must not be written to by an undo after its page went.
-        self.undo()
         holders, kept = self._parts.pool.quarantine(pages)
         for request_id in holders:
             sequence = self._parts.find(request_id)
             if sequence is not None:
                 sequence.lost_pages = True
         self._rows = [one if one and not one.lost_pages else None for one in self._rows]
-        self._tell(
-            EventKind.PAGES_QUARANTINED,
-            pages=list(pages),
-            holders=list(holders),
-            kept_out=list(kept),
-        )
+        if kept:
+            self._parts.sink.emit(
+                Event(
+                    EventKind.PAGES_QUARANTINED,
+                    self._parts.clock.now_ns(),
+                    self._parts.replica,
+                    self.step,
+                    data={"kept_out": list(kept), "holders": list(holders)},
+                )
+            )
         return holders
 
     # --- for the engine ---
@@ -173,30 +189,13 @@ class Attempt:
         """Take back what the last run wrote: zero its own rows, restore foreign ones."""
         self._complete = False
         written, self._written = self._written, None
-        if written is None:
-            return
-        pool = self._parts.pool
-        rows, sums = pool.data.view(-1, pool.data.shape[-1]), pool.sums.view(-1)
-        with torch.inference_mode():
-            if written.rows is None or written.sums is None:
-                rows.index_fill_(0, written.addresses, 0)
-                sums.index_fill_(0, written.addresses, 0)
-            else:
-                rows.index_copy_(0, written.addresses, written.rows)
-                sums.index_copy_(0, written.addresses, written.sums)
+        if written is not None:
+            written.take_back(self._parts.pool)
 
-    def zero_row(self, row: int) -> None:
-        """Zero what this step wrote for one row, which is not released."""
-        sequence, span = self._plan.rows[row], self._plan.positions[row]
-        if sequence is None or not self._complete:
-            return
-        pool = self._parts.pool
-        table = pool.table(sequence.request_id)
-        for position in span:
-            index, offset = divmod(position, pool.page_size)
-            if index < len(table):
-                pool.data[table[index], :, :, offset] = 0
-                pool.sums[table[index], :, :, offset] = 0
+    def undo_row(self, row: int) -> None:
+        """Take back what the last run wrote for one row, which is not released."""
+        if self._written is not None:
+            self._written.take_back(self._parts.pool, row)
 
     def _announce(self, inputs: StepInputs) -> None:
         """Everything that is known before the launch, faults first, then checks."""
@@ -250,12 +249,14 @@ class Attempt:
 
     def _remember(self, cache: PagedCache, inputs: StepInputs) -> None:
         """Note what is about to be written; keep the contents of rows that are not ours."""
-        addresses, pool = cache.addresses.flatten(), self._parts.pool
-        if torch.equal(cache.slots, inputs.slots_expected):
-            self._written = _Written(addresses, None, None)
-        else:
-            rows = pool.data.view(-1, pool.data.shape[-1])
-            self._written = _Written(addresses, rows[addresses], pool.sums.view(-1)[addresses])
+        pool, slots = self._parts.pool, cache.slots
+        per_row = len(slots) // len(inputs.rows)
+        token_rows = (slots >= 0).nonzero().flatten().div(per_row, rounding_mode="floor")
+        self._written = _Written(cache.addresses, token_rows)
+        if not torch.equal(slots, inputs.slots_expected):
+            flat, shape = cache.addresses.flatten(), cache.addresses.shape
+            self._written.data = pool.data.view(-1, pool.data.shape[-1])[flat].view(*shape, -1)
+            self._written.sums = pool.sums.view(-1)[flat].view(shape)
 
     def _asks(self) -> list[tuple[Sampling, int] | None]:
         """How each row samples; None where the step yields no token for it."""
@@ -267,10 +268,3 @@ class Attempt:
                 index = span.stop - len(sequence.request.prompt_ids)
                 asks.append((sequence.request.sampling, index))
         return asks
-
-    def _tell(self, kind: EventKind, **data: object) -> None:
-        """Emit an event of this step."""
-        parts = self._parts
-        parts.sink.emit(
-            Event(kind, parts.clock.now_ns(), parts.replica, self.step, data=dict(data))
-        )
