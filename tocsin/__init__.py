@@ -4,19 +4,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.checker.decorator import with_fault_check
     from tocsin.checker.guard import Guard, attach
+    from tocsin.checker.inspect import inspect
+    from tocsin.core.errors import CheckFailed
 
 _LAZY = {
+    "CheckFailed": "tocsin.core.errors",
     "Guard": "tocsin.checker.guard",
     "attach": "tocsin.checker.guard",
+    "inspect": "tocsin.checker.inspect",
+    "with_fault_check": "tocsin.checker.decorator",
 }
 """Name → the module that has it: `import tocsin` alone loads neither torch nor a part."""
 
-__all__ = ["Guard", "attach"]
+__all__ = ["CheckFailed", "Guard", "attach", "inspect", "with_fault_check"]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
     if name not in _LAZY:
-        raise AttributeError(f"module 'tocsin' has no attribute {name!r}")
+        raise AttributeError(f"module 'tocsin' has no attribute {name!r}; known are {__all__}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,0 +1,76 @@
+"""Whether the lengths of a packed attention launch describe the tensors that it is given."""
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.contract import check
+from tocsin.checker.ratios import alarm, violated
+from tocsin.checker.structure import problem
+from tocsin.core.calls import VarlenAttentionCall
+from tocsin.core.terms import Phase, Priority, Profile
+
+
+@check(
+    "memory.cu_seqlens",
+    priority=Priority.P0,
+    impact="the kernel reads another request's keys or beyond the tensor: wrong text or a crash",
+    catches=("attn.cu_seqlens",),
+    source="Dao-AILab/flash-attention#1773, #772; pytorch/pytorch#81077",
+    profile=Profile.GUARD,
+    phase=Phase.BEFORE,
+    remedy="rebuild the metadata from the scheduler's own lengths, under its lock",
+)
+def cu_seqlens(call: VarlenAttentionCall) -> Tensor:
+    """Infinity unless the lengths are int32, start at 0, never fall, end at the total and fit.
+
+    A sequence of length zero is legal; a max_seqlen above the longest sequence too (captured
+    graphs use an upper bound), one below it loses keys without an error.
+
+    Args:
+        call: cu_seqlens_q and cu_seqlens_k [R+1] and their max_seqlen; totals from the tensors, or
+            from total_q and total_k.
+
+    Returns:
+        ratio, [1], float32, 0 or infinity: a wrong length moves every later row too.
+    """
+    if problem(call) or not _well_formed(call):
+        return alarm(call)
+    total_q, total_k = _totals(call)
+    bad = torch.stack(
+        [
+            *_rules(call.cu_seqlens_q, call.max_seqlen_q, total_q),
+            *_rules(call.cu_seqlens_k, call.max_seqlen_k, total_k),
+        ]
+    )
+    return violated(bad.any().reshape(1))
+
+
+def _well_formed(call: VarlenAttentionCall) -> bool:
+    lengths = (call.cu_seqlens_q, call.cu_seqlens_k)
+    return (
+        all(isinstance(cu, Tensor) for cu in lengths)
+        and all(cu.dtype is torch.int32 and cu.ndim == 1 and cu.numel() > 0 for cu in lengths)
+        and lengths[0].shape == lengths[1].shape
+        and all(
+            isinstance(length, int) and not isinstance(length, bool) and length >= 0
+            for length in (call.max_seqlen_q, call.max_seqlen_k)
+        )
+    )
+
+
+def _totals(call: VarlenAttentionCall) -> tuple[int | None, int | None]:
+    """Number of packed queries and keys, None where nobody says."""
+    if call.qkv is not None:
+        return call.qkv.shape[0], call.qkv.shape[0]
+    total_q = call.total_q if call.q is None else call.q.shape[0]
+    total_k = call.total_k if call.k is None else call.k.shape[0]
+    return total_q, total_k
+
+
+def _rules(cu: Tensor, longest: int, total: int | None) -> list[Tensor]:
+    """Scalars, true where a rule is broken."""
+    lengths = cu.to(torch.int64).diff()
+    bad = [cu[0] != 0, ((lengths < 0) | (lengths > longest)).any()]
+    if total is not None:
+        bad.append(cu[-1] != total)
+    return bad

@@ -1,0 +1,66 @@
+"""Whether attention's output lies between the smallest and the largest value that it may mix."""
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.contract import check
+from tocsin.checker.masks import allowed_keys, by_kv_head
+from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import unready
+from tocsin.core.calls import AttentionCall
+from tocsin.core.terms import Priority
+
+
+@check(
+    "numerical.attention_hull",
+    priority=Priority.P1,
+    impact="a query reads what is not its request's: stale, foreign or unwritten values",
+    source="softmax weights are not negative and sum to 1; flashinfer-ai/flashinfer#3716",
+)
+def attention_hull(call: AttentionCall, limit_ulp: float = 4.0) -> Tensor:
+    """How far an output leaves [min V, max V] over the keys of its row, in units of the limit.
+
+    The hull is that of all keys which any query of the row may see: exact in decoding, wider in a
+    prefill chunk. Weak alone, and complete: it looks at every number.
+
+    Args:
+        call: v_RKLE, the mask and output_RHSE.
+        limit_ulp: allowed excess, in unit roundoffs of the output's dtype, of max |V|.
+
+    Returns:
+        ratio_RS, float32, the largest over heads and features; 0 where no key is allowed.
+    """
+    if call.output is None:
+        return nothing(call)
+    if (early := unready(call, call.q, call.v, call.output)) is not None:
+        return early
+    rows, _, positions, _ = call.q.shape
+    kv_heads = call.v.shape[1]
+    low, high = _hull(call)
+    output = by_kv_head(call.output.to(torch.float32), kv_heads)  # [R,K,G,S,E]
+    low, high = low[:, :, None, None], high[:, :, None, None]
+    excess = torch.maximum(low - output, output - high).clamp_min(0.0)
+    reach = torch.maximum(low.abs(), high.abs())
+    empty = high < low  # no key allowed: attention_mask says what that means
+    share = limit_ulp * unit_roundoff(call.output.dtype) + 8 * U32
+    ratio = over(excess, reach * share + smallest_step(call.output.dtype))
+    ratio = torch.where(empty, 0.0, ratio)
+    return ratio.amax(dim=(1, 2, 4)).reshape(rows * positions).to(torch.float32)
+
+
+def _hull(call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """Smallest and largest allowed value, [R,K,E] float32; low > high where nothing is allowed."""
+    allowed = allowed_keys(call)
+    if allowed is None:
+        return call.v.amin(dim=2).to(torch.float32), call.v.amax(dim=2).to(torch.float32)
+    rows, heads = call.q.shape[0], call.q.shape[1]
+    by_head = allowed.expand(*allowed.shape[:-1], call.v.shape[2]).any(dim=-2)  # [R|1,H|1,L]
+    if by_head.ndim == 1:
+        by_head = by_head[None, None]
+    if by_head.shape[1] == heads and heads > 1:
+        by_head = by_kv_head(by_head, call.v.shape[1]).any(dim=2)
+    seen = by_head.expand(rows, -1, -1)[..., None]
+    low = torch.where(seen, call.v, torch.inf).amin(dim=2)
+    high = torch.where(seen, call.v, -torch.inf).amax(dim=2)
+    return low.to(torch.float32), high.to(torch.float32)

@@ -1,0 +1,131 @@
+"""Whether the features of an attention output add up to the weighted sums of its values."""
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.contract import check
+from tocsin.checker.masks import added_scores, allowed_keys, by_kv_head
+from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import unready
+from tocsin.core.calls import AttentionCall
+from tocsin.core.terms import Priority
+
+
+@check(
+    "numerical.attention_row_sum",
+    priority=Priority.P0,
+    impact="one token attends to the wrong past: the answer changes without a word",
+    source="FLASH-ABFT, arXiv:2507.16676: sum_d o = sum_j p_j (sum_d V_jd); scores recomputed",
+    remedy="run the step on the fallback backend and compare",
+)
+def attention_row_sum(
+    call: AttentionCall, limit_ulp: float = 4.0, scores_max: float = 4e6
+) -> Tensor:
+    """Residual of sum_d o = sum_j p_j sum_d V_jd with p recomputed in float32, over its limit.
+
+    Also: the recomputed weights sum to 1, and a returned lse is that of the scores. The limit
+    allows the roundings of the output, of the weights and of the scores (eager attention rounds
+    these to the dtype); its scale is the mixed values' own, which the output cannot inflate.
+
+    Args:
+        call: q_RHSE, k_RKLE, v_RKLE, mask, output_RHSE and possibly lse_RHS.
+        limit_ulp: allowed distance, in unit roundoffs of the output's dtype.
+        scores_max: largest number of scores recomputed a call; beyond it evenly spread queries.
+
+    Returns:
+        ratio_RS, float32, the largest over heads; ratio_R where only some queries were looked at;
+        0 for a query without allowed keys.
+    """
+    if call.output is None:
+        return nothing(call)
+    if (early := unready(call, call.q, call.v, call.output)) is not None:
+        return early
+    rows, heads, positions, size = call.q.shape
+    kv_heads, keys = call.k.shape[1], call.k.shape[2]
+    at = _spots(positions, max(1, int(scores_max) // (rows * heads * keys)), call.q.device)
+    scores = _scores(call, at)  # [R,K,G,S,L]
+    allowed = _picked(allowed_keys(call), at, kv_heads)
+    live: Tensor | None = None
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+        live = allowed.any(dim=-1)
+    highest = scores.amax(dim=-1)
+    largest_score = torch.maximum(highest.abs(), scores.nan_to_num(neginf=0.0).amin(dim=-1).abs())
+    weights = scores.softmax(dim=-1)
+    mixed = _mix(weights, call, allowed)  # [R,K,G,S,3]: of sum V, of its square, of |V|²
+    total = weights.sum(dim=-1)
+    output = by_kv_head(_pick(call.output, at), kv_heads)
+    residual = output.sum(dim=-1, dtype=torch.float32) - mixed[..., 0]
+    roundoff = unit_roundoff(call.output.dtype)
+    scale = _scale(output, mixed)
+    spread = (mixed[..., 1] - mixed[..., 0].square()).clamp_min(0.0).sqrt()
+    shift = 1 + largest_score  # a score is off by its own roundings, its weight by that factor
+    limit = roundoff * (limit_ulp * scale + mixed[..., 0].abs() + 2 * shift * spread)
+    limit = limit + U32 * (2 * (size + keys) ** 0.5 * scale + 8 * shift * spread)
+    limit = limit + 4 * size**0.5 * smallest_step(call.output.dtype)
+    ratio = torch.maximum(over(residual, limit), over(total - 1, 4 * keys**0.5 * U32 + 8 * U32))
+    if call.lse is not None:
+        lse = by_kv_head(_pick(call.lse, at), kv_heads)
+        off = lse.to(torch.float32) - scores.logsumexp(dim=-1)
+        ratio = torch.maximum(ratio, over(off, (16 * U32 + roundoff) * shift))
+    if live is not None:
+        ratio = torch.where(live, ratio, 0.0)
+    ratio = ratio.amax(dim=(1, 2))
+    return (ratio.reshape(-1) if at is None else ratio.amax(dim=-1)).to(torch.float32)
+
+
+def _spots(positions: int, count: int, device: torch.device) -> Tensor | None:
+    """Evenly spread query positions, the last one among them; None: all."""
+    if positions <= count:
+        return None
+    if count == 1:
+        return torch.full((1,), positions - 1, dtype=torch.int64, device=device)
+    return torch.linspace(0, positions - 1, count, device=device).round().to(torch.int64)
+
+
+def _pick(tensor_RHSX: Tensor, at: Tensor | None) -> Tensor:
+    return tensor_RHSX if at is None else tensor_RHSX.index_select(2, at)
+
+
+def _picked(mask: Tensor | None, at: Tensor | None, kv_heads: int) -> Tensor | None:
+    """A mask broadcastable to [R,H,S,L] as one to [R,K,G,S,L], for the picked queries."""
+    if mask is None:
+        return None
+    mask = mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
+    if at is not None and mask.shape[2] > 1:
+        mask = mask.index_select(2, at)
+    return mask[:, :, None] if mask.shape[1] == 1 else by_kv_head(mask, kv_heads)
+
+
+def _scores(call: AttentionCall, at: Tensor | None) -> Tensor:
+    """[R,K,G,S,L] float32: scaled, capped and with the additive mask."""
+    kv_heads = call.k.shape[1]
+    q = by_kv_head(_pick(call.q, at).to(torch.float32), kv_heads)
+    scale = call.q.shape[-1] ** -0.5 if call.scale is None else call.scale
+    flat = (q * scale).flatten(2, 3) @ call.k.to(torch.float32).transpose(-1, -2)
+    scores = flat.reshape(*q.shape[:4], -1)
+    if call.softcap is not None:
+        scores = torch.tanh(scores / call.softcap) * call.softcap
+    added = _picked(added_scores(call), at, kv_heads)
+    return scores if added is None else scores + added
+
+
+def _mix(weights: Tensor, call: AttentionCall, allowed: Tensor | None) -> Tensor:
+    """[R,K,G,S,3]: what the weights make of sum_d V, its square, and |V|² of each key."""
+    values = call.v.to(torch.float32)
+    sums = values.sum(dim=-1)
+    columns = torch.stack((sums, sums.square(), values.square().sum(dim=-1)), dim=-1)  # [R,K,L,3]
+    if allowed is not None:
+        # NaN behind the mask is legal in a kernel that skips it; one that does not shows it in o.
+        seen = allowed.any(dim=-2).any(dim=2)  # [R|1,K|1,L]
+        columns = torch.where(seen[..., None], columns, 0.0)
+    flat = weights.flatten(2, 3) @ columns
+    return flat.reshape(*weights.shape[:4], 3)
+
+
+def _scale(output: Tensor, mixed: Tensor) -> Tensor:
+    """Norm of an output, at most that of the values it mixes; infinite where it is no number."""
+    norm = torch.linalg.vector_norm(output, dim=-1, dtype=torch.float32)
+    bound = mixed[..., 2].sqrt() * (1 + 2.0**-6)
+    return torch.where(norm < torch.inf, torch.minimum(norm, bound), torch.inf)

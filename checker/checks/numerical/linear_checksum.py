@@ -1,0 +1,85 @@
+"""Whether blocks of a linear layer's output add up to what their summed weights give."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tocsin.checker.contract import check
+from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import unready
+from tocsin.core.calls import LinearCall
+from tocsin.core.terms import Priority
+
+
+@check(
+    "numerical.linear_checksum",
+    priority=Priority.P0,
+    impact="one matrix product is wrong: the answer changes without a word",
+    catches=("act.bitflip", "weight.bitflip"),
+    source="Huang and Abraham 1984, IEEE TC 33(6): checksum rows; blocks and limits: rule R",
+)
+def linear_checksum(call: LinearCall, limit_ulp: float = 4.0, accumulation: float = 2.0) -> Tensor:
+    """Residual of the block checksums, in units of rule R's limit.
+
+    sum of y over a block = x · (sum of the block's weight rows). Store rounding allows
+    `limit_ulp` roundoffs of the block's norm; accumulation in float32 allows
+    `accumulation * sqrt(D)` float32 roundoffs of |x| |W_block|. Neither scale can be inflated by
+    the output: its norm counts only up to |x| |W_block|, and one that is not finite alarms.
+
+    Args:
+        call: x_TD, weight_ND, output; block_sums, block_norms and bias_sums as taken when the
+            weight was known good (then a changed weight is seen too).
+
+    Returns:
+        ratio_T, float32, the largest over blocks.
+    """
+    if call.output is None:
+        return nothing(call)
+    if (early := unready(call, call.x)) is not None:
+        return early
+    hidden = call.x.shape[-1]
+    x = call.x.reshape(-1, hidden).to(torch.float32)
+    y = blocks(call.output.reshape(x.shape[0], -1), call.block_size)
+    sums, norms, bias_sums, bias_norms = checksums(call)
+    expected = x @ sums.T
+    if bias_sums is not None:
+        expected = expected + bias_sums
+    residual = y.sum(dim=-1, dtype=torch.float32) - expected
+    reach = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * norms
+    if bias_norms is not None:
+        reach = reach + bias_norms
+    limit = reach * (accumulation * hidden**0.5 + 4) * U32
+    dtype = call.output.dtype
+    if unit_roundoff(dtype) > U32:
+        norm = torch.linalg.vector_norm(y, dim=-1, dtype=torch.float32)
+        scale = torch.where(norm < torch.inf, torch.minimum(norm, reach), torch.inf)
+        limit = limit + scale * (limit_ulp * unit_roundoff(dtype))
+    limit = limit + limit_ulp * call.block_size**0.5 * smallest_step(dtype)
+    return over(residual, limit).amax(dim=-1)
+
+
+def blocks(features_last: Tensor, block_size: int) -> Tensor:
+    """[...,N] as [...,G,block], the last block filled up with zeros."""
+    missing = -features_last.shape[-1] % block_size
+    if missing:
+        features_last = functional.pad(features_last, (0, missing))
+    return features_last.reshape(*features_last.shape[:-1], -1, block_size)
+
+
+def checksums(call: LinearCall) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Sums [G,D] and norms [G] of the weight's blocks, and of the bias's, trusted where given."""
+    weight = call.weight
+    sums, norms, bias_sums, bias_norms = call.block_sums, call.block_norms, call.bias_sums, None
+    if sums is None or norms is None:
+        grouped = blocks(weight.T, call.block_size)  # [D,G,block]
+        if sums is None:
+            sums = grouped.sum(dim=-1, dtype=torch.float32).T
+        if norms is None:
+            norms = torch.linalg.vector_norm(grouped, dim=(0, 2), dtype=torch.float32)
+    if call.bias is not None:
+        grouped = blocks(call.bias, call.block_size)
+        bias_norms = torch.linalg.vector_norm(grouped, dim=-1, dtype=torch.float32)
+        if bias_sums is None:
+            bias_sums = grouped.sum(dim=-1, dtype=torch.float32)
+    return sums.to(torch.float32), norms.to(torch.float32), bias_sums, bias_norms

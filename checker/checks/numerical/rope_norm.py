@@ -1,0 +1,60 @@
+"""Whether the rotation kept the length of every pair that it turned."""
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.contract import check
+from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import unready
+from tocsin.core.calls import RopeCall
+from tocsin.core.terms import Priority
+
+
+@check(
+    "numerical.rope_norm",
+    priority=Priority.P1,
+    impact="attention scores are wrong for one position: the answer drifts, nothing is raised",
+    source="RoFormer, arXiv:2104.09864, eq. 15: R is orthogonal, so |R x| = |x|",
+)
+def rope_norm(call: RopeCall, limit_ulp: float = 8.0) -> Tensor:
+    """Change of a pair's length by the rotation, in units of the limit.
+
+    Blind to signs and to wrong positions by nature: see rope_signed_sum and rope_table.
+
+    Args:
+        call: q_RHSE and k_RKSE with their rotated q_out and k_out; pairs are (i, i + half).
+        limit_ulp: allowed relative change, in unit roundoffs of the rotated dtype; measured
+            clean maxima are 3 (float16), 2.5 (bfloat16) and 7 (float32).
+
+    Returns:
+        ratio_RS, float32, the largest over heads and pairs.
+    """
+    if (early := unready(call, call.q)) is not None:
+        return early
+    ratios = [
+        _stretch(x, y, call.cos.shape[-1], call.table_scale, limit_ulp)
+        for x, y in ((call.q, call.q_out), (call.k, call.k_out))
+        if y is not None and y.numel() > 0
+    ]
+    if not ratios:
+        return nothing(call)
+    return ratios[0] if len(ratios) == 1 else torch.maximum(ratios[0], ratios[1])
+
+
+def _stretch(x: Tensor, y: Tensor, turned: int, scale: float, limit_ulp: float) -> Tensor:
+    before = _lengths(x, turned) * abs(scale)
+    after = _lengths(y, turned)
+    # 16 more for what this check itself rounds: squares, sums and roots in float32.
+    allowed = before * (limit_ulp * unit_roundoff(y.dtype) + 16 * U32)
+    ratio = over(after - before, allowed + 4 * max(smallest_step(y.dtype), _SQUARE_LOST))
+    return ratio.amax(dim=(1, 3)).reshape(-1)
+
+
+_SQUARE_LOST = 2.0**-63  # the square of anything smaller is lost in float32
+
+
+def _lengths(x: Tensor, turned: int) -> Tensor:
+    """[R,H,S,turned/2] float32 lengths of the pairs that the rotation turns."""
+    squares = x[..., :turned].to(torch.float32).square()
+    return (squares[..., : turned // 2] + squares[..., turned // 2 :]).sqrt()

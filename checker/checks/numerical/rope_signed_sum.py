@@ -1,0 +1,56 @@
+"""Whether the sum of a rotated head is the one that its input and the table give."""
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.contract import check
+from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import unready
+from tocsin.core.calls import RopeCall
+from tocsin.core.terms import Priority
+
+
+@check(
+    "numerical.rope_signed_sum",
+    priority=Priority.P1,
+    impact="attention scores are wrong for one position: the answer drifts, nothing is raised",
+    source="sum y = sum x_i (cos_i ± sin_i); a flipped sign keeps the norm, not the sum",
+)
+def rope_signed_sum(call: RopeCall, limit_ulp: float = 8.0) -> Tensor:
+    """Distance of a head's sum from what input and table give, in units of the limit.
+
+    Args:
+        call: q_RHSE and k_RKSE with their rotated q_out and k_out; cos and sin as used.
+        limit_ulp: allowed distance, in unit roundoffs of the output's dtype, of the input's norm.
+
+    Returns:
+        ratio_RS, float32, the largest over heads.
+    """
+    if (early := unready(call, call.q)) is not None:
+        return early
+    half = call.cos.shape[-1] // 2
+    cos, sin = call.cos.to(torch.float32), call.sin.to(torch.float32)
+    # y = x * cos + cat(-x[half:], x[:half]) * sin, summed: the factor of x_i.
+    factors = cos + torch.cat((sin[..., half:], -sin[..., :half]), dim=-1)
+    ratios = [
+        _distance(x, y, factors[:, None], abs(call.table_scale), limit_ulp)
+        for x, y in ((call.q, call.q_out), (call.k, call.k_out))
+        if y is not None and y.numel() > 0
+    ]
+    if not ratios:
+        return nothing(call)
+    return ratios[0] if len(ratios) == 1 else torch.maximum(ratios[0], ratios[1])
+
+
+def _distance(x: Tensor, y: Tensor, factors: Tensor, scale: float, limit_ulp: float) -> Tensor:
+    turned, size = factors.shape[-1], x.shape[-1]
+    wide = x.to(torch.float32)
+    expected = (wide[..., :turned] * factors).sum(dim=-1)
+    if turned < size:  # partial rotation: the rest passes through
+        expected = expected + wide[..., turned:].sum(dim=-1)
+    residual = y.sum(dim=-1, dtype=torch.float32) - expected
+    norm = torch.linalg.vector_norm(wide, dim=-1) * max(1.0, scale)
+    share = limit_ulp * unit_roundoff(y.dtype) + (8 + 2 * size**0.5) * U32
+    limit = norm * share + 4 * size**0.5 * smallest_step(y.dtype)
+    return over(residual, limit).amax(dim=1).reshape(-1)

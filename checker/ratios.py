@@ -1,0 +1,63 @@
+"""Residual over limit, without a synchronisation, and so that no fault can talk its way under it.
+
+A ratio is float32; `not (ratio <= 1)` is an alarm. Zero elements mean: nothing to check here.
+"""
+
+import torch
+from torch import Tensor
+
+from tocsin.core.calls import Call
+
+_TINY = 1e-37  # keeps 0 / 0 at 0; far below every limit that data can produce
+_LIMIT_MAX = 1e37  # a larger limit has no say: its scale has overflowed, or was made to
+
+
+def over(residual: Tensor, limit: Tensor | float) -> Tensor:
+    """|residual| / limit, float32; a limit that is not finite is an alarm, never a wide gate.
+
+    Args:
+        residual: any shape, floating.
+        limit: not negative, broadcastable to it.
+    """
+    ratio = residual.abs().div(limit + _TINY)
+    if isinstance(limit, Tensor):
+        ratio = torch.where(limit < _LIMIT_MAX, ratio, torch.inf)
+    return ratio.to(torch.float32)
+
+
+def violated(bad: Tensor) -> Tensor:
+    """Infinity where `bad` is true, 0 elsewhere, in float32; for rules without a tolerance."""
+    ratio = torch.zeros_like(bad, dtype=torch.float32)
+    return ratio.masked_fill_(bad, torch.inf)
+
+
+def alarm(call: Call) -> Tensor:
+    """[1] infinity: the call as a whole breaks a rule."""
+    return torch.full((1,), torch.inf, dtype=torch.float32, device=device_of(call))
+
+
+def clear(call: Call) -> Tensor:
+    """[1] zero: the call as a whole keeps the rule."""
+    return torch.zeros(1, dtype=torch.float32, device=device_of(call))
+
+
+def nothing(call: Call) -> Tensor:
+    """[0]: there is nothing to check here."""
+    return torch.zeros(0, dtype=torch.float32, device=device_of(call))
+
+
+def device_of(call: Call) -> torch.device:
+    """Where the first tensor of a call lives; the host for a call without tensors."""
+    for name in field_names(type(call)):
+        value = getattr(call, name)
+        if isinstance(value, Tensor):
+            return value.device
+    return torch.device("cpu")
+
+
+def field_names(kind: type[Call]) -> tuple[str, ...]:
+    """Names of a record's own fields, in the order of its declaration."""
+    return tuple(name for name in kind.__dataclass_fields__ if name not in _COMMON)
+
+
+_COMMON = frozenset(Call.__dataclass_fields__)
