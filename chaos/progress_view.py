@@ -118,15 +118,16 @@ def _heading(state: ProgressState) -> RenderableType:
 def _bars(state: ProgressState) -> RenderableType:
     """Requests and faults, done of all, and how the requests ended."""
     table = Table.grid(padding=(0, 1))
-    for _ in range(3):
-        table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(max_width=_BAR_CELLS)  # the bar gives way in a narrow terminal
+    table.add_column(no_wrap=True)
     for name, done, total in (
         ("requests", state.requests_done, state.requests_total),
         ("faults", state.occurrences_done, state.occurrences_total),
     ):
         if total:
             bar = ProgressBar(
-                total, min(done, total), _BAR_CELLS, complete_style="cyan", finished_style="green"
+                total, min(done, total), complete_style="cyan", finished_style="green"
             )
             table.add_row(Text(name), bar, Text(f"{done}/{total}"))
     failed = Text(f"no answer {state.failed}", style="yellow" if state.failed else "dim")

@@ -1,7 +1,7 @@
 """Answers worth a look: those that differ from the golden ones, and those that are degraded."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tocsin.chaos.case import Case
@@ -13,8 +13,11 @@ from tocsin.core.system import GoldenAnswer
 
 DIFFS_MOST = 12
 DEGRADED_MOST = 50
+_OF_A_CATEGORY = 4
 _BEFORE, _AFTER = 3, 14
 _TEXT_LETTERS = 800
+
+Differing = tuple[RequestRecord, GoldenAnswer, Triage]
 
 MEANING = {
     Category.EQUAL: "the tokens are those of the golden answer; it ended in another way",
@@ -70,8 +73,18 @@ def differing(case: Case, triages: Mapping[str, Triage]) -> tuple[tuple[TokenDif
             item[0].t_invoke_ns,
         )
     )
-    worst = found[:DIFFS_MOST]
+    worst = _varied(found)
     return tuple(_diff(k, case, *item) for k, item in enumerate(worst, start=1)), len(found)
+
+
+def _varied(found: Sequence[Differing]) -> list[Differing]:
+    """The worst of the answers, but not only of one category where there are several."""
+    seen: Counter[Category] = Counter()
+    ranked: list[tuple[bool, int]] = []
+    for place, (_, _, one) in enumerate(found):
+        seen[one.category] += 1
+        ranked.append((seen[one.category] > _OF_A_CATEGORY, place))
+    return [found[place] for place in sorted(place for _, place in sorted(ranked)[:DIFFS_MOST])]
 
 
 def degraded_answers(

@@ -13,7 +13,7 @@ from tocsin.chaos.report.lanes import NARROW, WIDE
 from tocsin.chaos.report.matrix import matrix_svg
 from tocsin.chaos.report.model import GLYPHS, Timeline, View
 from tocsin.chaos.report.timeline import timeline_svg
-from tocsin.chaos.report.wording import milliseconds, rate, share
+from tocsin.chaos.report.wording import legible, milliseconds, rate, share
 
 SIZE_BYTES_MAX = 2_000_000
 
@@ -27,7 +27,9 @@ def render(view: View) -> str:
     page = files("tocsin.chaos.report") / "page"
     css = (page / "report.css").read_text(encoding="utf-8")
     js = (page / "report.js").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_finished
+    )
     environment.filters.update(ms=milliseconds, rate=rate, share=share, coded=_coded)
     template = environment.from_string((page / "report.html.jinja").read_text(encoding="utf-8"))
     return template.render(
@@ -47,11 +49,16 @@ def render(view: View) -> str:
     )
 
 
+def _finished(value: object) -> object:
+    """What every expression of the template goes through before it is escaped."""
+    return legible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _coded(text: str) -> Markup:
     """Escaped text in which what stood between backticks is code."""
     pieces = [
         Markup("<code>%s</code>") % piece if k % 2 else escape(piece)
-        for k, piece in enumerate(text.split("`"))
+        for k, piece in enumerate(legible(text).split("`"))
     ]
     return Markup("").join(pieces)
 

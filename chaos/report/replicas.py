@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from tocsin.chaos.attribution import subject
 from tocsin.chaos.report.model import Lane, Span
 from tocsin.core.history import Event, EventKind
 
@@ -20,9 +21,10 @@ def replica_lanes(events: Iterable[Event], origin_ns: int, end_s: float) -> tupl
     """One lane a replica, those that changed state first when there are too many to show."""
     changes: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for event in sorted(events, key=lambda event: event.t_ns):
-        if event.replica in _NOT_REPLICAS:
+        name = subject(event)
+        if name in _NOT_REPLICAS:
             continue
-        history = changes[event.replica]
+        history = changes[name]
         state = _STATE.get(event.kind)
         if state is not None:
             history.append(((event.t_ns - origin_ns) / 1e9, state))

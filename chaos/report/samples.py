@@ -62,7 +62,7 @@ def samples_of(records: Iterable[RequestRecord], origin_ns: int) -> Samples:
 
 def series_of(samples: Samples, end_s: float) -> Series:
     """The samples in bins of one width; fewer bins when there is little to put into them."""
-    wanted = len(samples.token_s) // _TOKENS_PER_BIN
+    wanted = min(len(samples.token_s) // _TOKENS_PER_BIN, len(samples.first_s) * 2 // 3)
     bin_count = min(_BINS_MOST, max(_BINS_LEAST, wanted))
     edges_s = np.linspace(0.0, max(end_s, 1e-3), bin_count + 1)
     ttft = percentiles_by_bin(samples.first_s, samples.first_ms, edges_s, (0.5, 0.99))

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
+from tocsin.chaos.report.wording import legible
+
 
 def element(name: str, *children: str, **attributes: object) -> Markup:
     """One element; every attribute and every child that is not markup is escaped.
@@ -17,9 +19,11 @@ def element(name: str, *children: str, **attributes: object) -> Markup:
     for key, value in attributes.items():
         if value is None:
             continue
-        text = number(value) if isinstance(value, float) else str(value)
+        text = number(value) if isinstance(value, float) else legible(str(value))
         parts.append(Markup(' %s="%s"') % (Markup(key.rstrip("_").replace("_", "-")), text))
-    body = Markup("").join(escape(child) for child in children)
+    body = Markup("").join(
+        child if isinstance(child, Markup) else escape(legible(child)) for child in children
+    )
     return Markup("").join(parts) + Markup(">%s</%s>") % (body, Markup(name))
 
 

@@ -7,11 +7,19 @@ NO_DATA = "no data"
 _VISIBLE = {"\n": "⏎\n", "\t": "⇥", "\r": "␍"}
 
 
-def visible(text: str, limit: int = 600) -> str:
-    """The text with control and direction characters written out, cut at `limit` characters.
+def legible(text: str) -> str:
+    """The text with everything written out that a page must not hold: it may stay as it is.
 
-    Right-to-left marks could make a diff read as its opposite; lone surrogates cannot be encoded.
+    Right-to-left marks could make a diff read as its opposite; lone surrogates and NUL cannot be
+    encoded or parsed. Line feeds are kept.
     """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if letter == "\n" else _shown(letter) for letter in text)
+
+
+def visible(text: str, limit: int = 600) -> str:
+    """The text with line feeds and all else that is unseen written out, cut at `limit` letters."""
     cut = text[:limit]
     shown = "".join(_VISIBLE.get(letter) or _shown(letter) for letter in cut)
     rest = len(text) - len(cut)
@@ -68,7 +76,5 @@ def flat_facts(value: object, name: str = "", depth: int = 0) -> list[tuple[str,
 
 
 def _shown(letter: str) -> str:
-    category = unicodedata.category(letter)
-    if category in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return f"⟨U+{ord(letter):04X}⟩"
-    return letter
+    seen = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if seen else f"⟨U+{ord(letter):04X}⟩"

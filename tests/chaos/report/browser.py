@@ -1,11 +1,13 @@
 """A headless Chromium on its debugging pipe: opens one page, tells what it complained about."""
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +28,12 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 DEADLINE_S = 60.0
+START = """import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""The browser reads commands from descriptor 3 and writes answers to descriptor 4."""
 
 
 def chromium() -> str:
@@ -129,17 +137,25 @@ def open_browser(program: str) -> Iterator[Page]:
     command_read, command_write = os.pipe()
     answer_read, answer_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The browser reads commands from descriptor 3 and writes answers to descriptor 4.
-        script = f'exec "$0" "$@" 3<&{command_read} 4>&{answer_write}'
+        reads, writes = _moved_up(command_read), _moved_up(answer_write)
         process = subprocess.Popen(
-            ["/bin/sh", "-c", script, program, *FLAGS, f"--user-data-dir={profile}"],
-            pass_fds=(command_read, answer_write),
+            [
+                sys.executable,
+                "-c",
+                START,
+                str(reads),
+                str(writes),
+                program,
+                *FLAGS,
+                f"--user-data-dir={profile}",
+            ],
+            pass_fds=(reads, writes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(command_read)
-        os.close(answer_write)
+        os.close(reads)
+        os.close(writes)
         try:
             yield Page(command_write, answer_read)
         finally:
@@ -151,3 +167,10 @@ def open_browser(program: str) -> Iterator[Page]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _moved_up(descriptor: int) -> int:
+    """The same file under a number that is out of the way of 3 and 4."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(descriptor)
+    return moved

@@ -21,6 +21,9 @@ from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
 from tocsin.core.system import GoldenAnswer
 
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}&amp;\u202e\x00\ud800"
+)
 SEED = 20261129
 START_NS = 5_000_000_000_000
 SECOND = 1_000_000_000
@@ -275,6 +278,55 @@ def empty() -> tuple[Case, RunVerdict]:
     )
 
 
+def hostile() -> tuple[Case, RunVerdict]:
+    """A run in which every free text is an attack."""
+    case, _ = violated()
+    records = tuple(
+        replace(
+            record,
+            text=HOSTILE,
+            degraded=(HOSTILE,),
+            degraded_header=HOSTILE,
+            attempts=(HOSTILE,),
+            error=HOSTILE,
+        )
+        for record in case.records
+    )
+    for one in case.occurrences:
+        one.error = HOSTILE
+        one.replica = HOSTILE
+        if one.evidence:
+            one.evidence = replace(one.evidence, place=HOSTILE, before=HOSTILE)
+    case = replace(
+        case,
+        records=records,
+        events=tuple(replace(event, replica=HOSTILE) for event in case.events),
+        golden={key: replace(one, text=HOSTILE) for key, one in case.golden.items()},
+        prompts={key: replace(one, text=HOSTILE) for key, one in case.prompts.items()},
+        facts={HOSTILE: HOSTILE, "nested": {HOSTILE: [HOSTILE]}},
+        certificate={"why": HOSTILE},
+        aborted=HOSTILE,
+        notes=(HOSTILE,),
+    )
+    wrong = PropertyVerdict(
+        "golden.tokens", Conclusion.FAIL, 1, (Violation(HOSTILE, "r-00030", advice=HOSTILE),)
+    )
+    unknown = PropertyVerdict("own.rule", Conclusion.UNKNOWN, 0, reason=HOSTILE)
+    alarm = Detection(HOSTILE, case.t_start_ns, HOSTILE, failure_id=HOSTILE)
+    seen = replace(alarm, occurrence=case.occurrences[0].planned.id, latency_ms=1.0)
+    return case, verdict_of(
+        case,
+        conclusion=Conclusion.FAIL,
+        exit_code=1,
+        sentence=HOSTILE,
+        reasons=(HOSTILE + "!",),
+        engine=HOSTILE,
+        model=HOSTILE,
+        properties=(wrong, unknown),
+        detections=(alarm, seen),
+    )
+
+
 def _record(story: Story, k: int, golden: Mapping[str, GoldenAnswer]) -> RequestRecord:
     prompt = f"p{draw_below(len(golden), SEED, 'prompt', k):02d}"
     invoke = START_NS + int((0.4 + k / max(1, story.requests) * (story.seconds - 4)) * SECOND)
@@ -471,3 +523,6 @@ def _summary(case: Case, fault: str) -> FaultSummary:
         silent=0,
         recover_ms_max=900.0 if fired else None,
     )
+
+
+RUNS = {"passing": passing, "violated": violated, "aborted": aborted, "empty": empty}
