@@ -29,7 +29,7 @@ def attention_hull(call: AttentionCall, limit_ulp: float = 4.0) -> Tensor:
         limit_ulp: allowed excess, in unit roundoffs of the output's dtype, of max |V|.
 
     Returns:
-        ratio_RS, float32, the largest over heads and features; 0 where no key is allowed.
+        ratio_RS, float32, the largest over heads and features; 0 for a query without a key.
     """
     if call.output is None:
         return nothing(call)
@@ -42,11 +42,14 @@ def attention_hull(call: AttentionCall, limit_ulp: float = 4.0) -> Tensor:
     low, high = low[:, :, None, None], high[:, :, None, None]
     excess = torch.maximum(low - output, output - high).clamp_min(0.0)
     reach = torch.maximum(low.abs(), high.abs())
-    empty = high < low  # no key allowed: attention_mask says what that means
     share = limit_ulp * unit_roundoff(call.output.dtype) + 8 * U32
     ratio = over(excess, reach * share + smallest_step(call.output.dtype))
-    ratio = torch.where(empty, 0.0, ratio)
-    return ratio.amax(dim=(1, 2, 4)).reshape(rows * positions).to(torch.float32)
+    ratio = ratio.amax(dim=-1).flatten(1, 2)  # [R,H,S]
+    allowed = allowed_keys(call)
+    if allowed is not None:  # attention_mask says what a query without a key means
+        live = allowed.any(dim=-1)
+        ratio = torch.where(live.reshape((1,) * (3 - live.ndim) + live.shape), ratio, 0.0)
+    return ratio.amax(dim=1).reshape(rows * positions).to(torch.float32)
 
 
 def _hull(call: AttentionCall) -> tuple[Tensor, Tensor]:

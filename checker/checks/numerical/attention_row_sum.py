@@ -61,14 +61,15 @@ def attention_row_sum(
     scale = _scale(output, mixed)
     spread = (mixed[..., 1] - mixed[..., 0].square()).clamp_min(0.0).sqrt()
     shift = 1 + largest_score  # a score is off by its own roundings, its weight by that factor
-    limit = roundoff * (limit_ulp * scale + mixed[..., 0].abs() + 2 * shift * spread)
-    limit = limit + U32 * (2 * (size + keys) ** 0.5 * scale + 8 * shift * spread)
+    rounded = 3 if call.softcap is None else 10  # roundings of a score in eager attention
+    limit = roundoff * (limit_ulp * scale + mixed[..., 0].abs() + rounded * shift * spread)
+    limit = limit + U32 * (3 * (size + keys) ** 0.5 * scale + 12 * shift * spread)
     limit = limit + 4 * size**0.5 * smallest_step(call.output.dtype)
     ratio = torch.maximum(over(residual, limit), over(total - 1, 4 * keys**0.5 * U32 + 8 * U32))
     if call.lse is not None:
         lse = by_kv_head(_pick(call.lse, at), kv_heads)
         off = lse.to(torch.float32) - scores.logsumexp(dim=-1)
-        ratio = torch.maximum(ratio, over(off, (16 * U32 + roundoff) * shift))
+        ratio = torch.maximum(ratio, over(off, (16 * U32 + rounded * roundoff) * shift))
     if live is not None:
         ratio = torch.where(live, ratio, 0.0)
     ratio = ratio.amax(dim=(1, 2))

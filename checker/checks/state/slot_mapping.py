@@ -15,7 +15,6 @@ from tocsin.core.terms import Priority, Profile
     "state.slot_mapping",
     priority=Priority.P0,
     impact="a token's keys and values overwrite another's: both requests go on with a wrong past",
-    catches=("kv.write_race",),
     source="Dao-AILab/flash-attention#772, microsoft/onnxruntime-genai#2583",
     profile=Profile.GUARD,
     remedy="rebuild slot mapping and block table from the host's copy; recompute the rows",
