@@ -10,7 +10,11 @@ from tocsin.chaos.report.render import render
 from tocsin.chaos.report.view import view_of
 from tocsin.chaos.verdict import RunVerdict
 
-__all__ = ["write_report"]
+__all__ = ["SIZE_BYTES_MAX", "write_report"]
+
+SIZE_BYTES_MAX = 2_000_000
+_MARKS_MOST = (2400, 600, 60)
+"""What is more than an eye can tell apart; fewer where long labels make the file too large."""
 
 
 def write_report(run_dir: Path, case: Case, verdict: RunVerdict) -> Path:
@@ -22,16 +26,22 @@ def write_report(run_dir: Path, case: Case, verdict: RunVerdict) -> Path:
     Returns:
         The path of the file.
     """
-    view = view_of(
-        case,
-        verdict,
-        run_dir,
-        catalogue=faults(),
-        rules=properties(),
-        written=datetime.datetime.now(datetime.UTC),
-    )
+    written = datetime.datetime.now(datetime.UTC)
+    for marks_most in _MARKS_MOST:
+        view = view_of(
+            case,
+            verdict,
+            run_dir,
+            catalogue=faults(),
+            rules=properties(),
+            written=written,
+            marks_most=marks_most,
+        )
+        page = render(view).encode("utf-8", "backslashreplace")
+        if len(page) <= SIZE_BYTES_MAX:
+            break
     path = run_dir / "report.html"
     draft = path.with_suffix(".html.part")
-    draft.write_text(render(view), encoding="utf-8", errors="backslashreplace")
+    draft.write_bytes(page)
     os.replace(draft, path)
     return path

@@ -114,9 +114,8 @@ def _mark(mark: Mark, y: float, axis: Axis, height: float) -> Markup:
         svg.element("path", d="M-6 -5h12v10h-12Z", class_="target"),
         svg.element("path", d=_SHAPES[mark.kind], class_=f"mark {mark.kind.value}"),
     ]
-    return svg.group(
-        children, transform=f"translate({svg.number(x)} {svg.number(row)})", data_tip=mark.label
-    )
+    place = f"translate({svg.number(x)} {svg.number(row)})"
+    return svg.group(children, transform=place, class_="told")
 
 
 def _state(span: Span, y: float, height: float, axis: Axis, layout: Layout) -> Markup:

@@ -15,8 +15,6 @@ from tocsin.chaos.report.model import GLYPHS, Timeline, View
 from tocsin.chaos.report.timeline import timeline_svg
 from tocsin.chaos.report.wording import legible, milliseconds, rate, share
 
-SIZE_BYTES_MAX = 2_000_000
-
 
 def render(view: View) -> str:
     """The whole page; every text in it is escaped by the template engine.
@@ -30,7 +28,9 @@ def render(view: View) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_finished
     )
-    environment.filters.update(ms=milliseconds, rate=rate, share=share, coded=_coded)
+    environment.filters.update(
+        ms=milliseconds, rate=rate, share=share, coded=_coded, dotted=_dotted
+    )
     template = environment.from_string((page / "report.html.jinja").read_text(encoding="utf-8"))
     return template.render(
         view=view,
@@ -61,6 +61,14 @@ def _coded(text: str) -> Markup:
         for k, piece in enumerate(legible(text).split("`"))
     ]
     return Markup("").join(pieces)
+
+
+def _dotted(name: str) -> Markup:
+    """An escaped dotted name that may be broken at its dots and low lines."""
+    broken = str(escape(legible(name)))
+    for mark in "._":
+        broken = broken.replace(mark, f"{mark}<wbr>")
+    return Markup(broken)
 
 
 def _no_diffs(view: View) -> str:

@@ -14,7 +14,7 @@ _STATE = {
     EventKind.REPLICA_DOWN: "down",
 }
 _NOT_REPLICAS = ("", "gateway", "nemesis", "client")
-_LANES_MOST = 12
+_LANES_MOST, _SPANS_MOST = 12, 80
 
 
 def replica_lanes(events: Iterable[Event], origin_ns: int, end_s: float) -> tuple[Lane, ...]:
@@ -33,7 +33,10 @@ def replica_lanes(events: Iterable[Event], origin_ns: int, end_s: float) -> tupl
 
 
 def _spans(name: str, changes: list[tuple[float, str]], end_s: float) -> tuple[Span, ...]:
-    """States with their ends. What first stalls or dies was up before; a newcomer was not."""
+    """The longest states with their ends.
+
+    What first stalls or dies was up before; a newcomer was not.
+    """
     if not changes:
         return (Span(0.0, end_s, "up", f"{name} up: no change of state was reported"),)
     if changes[0][1] != "up":
@@ -46,4 +49,7 @@ def _spans(name: str, changes: list[tuple[float, str]], end_s: float) -> tuple[S
         start_s = max(0.0, start_s)
         label = f"{name} {state}\nfrom {start_s:.2f} s to {stop_s:.2f} s"
         spans.append(Span(start_s, max(stop_s, start_s), state, label))
-    return tuple(spans)
+    if len(spans) <= _SPANS_MOST:
+        return tuple(spans)
+    longest = sorted(spans, key=lambda span: span.start_s - span.end_s)[:_SPANS_MOST]
+    return tuple(sorted(longest, key=lambda span: span.start_s))

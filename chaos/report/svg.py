@@ -60,9 +60,8 @@ def rect(
         y=y,
         width=max(width, 0.0),
         height=height,
-        class_=class_,
+        class_=f"{class_} told" if tip else class_,
         rx=radius or None,
-        data_tip=tip or None,
     )
 
 

@@ -9,12 +9,8 @@ from tocsin.chaos.case import Case
 from tocsin.chaos.contract import Fault, Property
 from tocsin.chaos.report.answers import degraded_answers, differing, triages_of
 from tocsin.chaos.report.caveats import caveats_of
-from tocsin.chaos.report.incidents import (
-    active_windows,
-    false_alarms_of,
-    fault_lanes,
-    fault_rows,
-)
+from tocsin.chaos.report.incidents import false_alarms_of, fault_rows
+from tocsin.chaos.report.lifecycle import active_windows, fault_lanes
 from tocsin.chaos.report.model import Span, Timeline, View
 from tocsin.chaos.report.replicas import replica_lanes
 from tocsin.chaos.report.samples import phases_of, samples_of, series_of
@@ -38,6 +34,7 @@ def view_of(
     catalogue: Mapping[str, Fault],
     rules: Mapping[str, Property],
     written: datetime.datetime,
+    marks_most: int,
 ) -> View:
     """All sections of the report.
 
@@ -46,6 +43,7 @@ def view_of(
         run_dir: its folder, for the commands that a reader can paste.
         catalogue: declared faults; rules: declared properties.
         written: when the report is made.
+        marks_most: how many marks the timeline may have.
     """
     case = with_bounds(recorded)
     end_s = (case.t_end_ns - case.t_start_ns) / 1e9
@@ -62,7 +60,7 @@ def view_of(
         properties=property_rows(verdict, rules, diffs),
         timeline=Timeline(
             end_s=end_s,
-            faults=fault_lanes(case, verdict, end_s),
+            faults=fault_lanes(case, verdict, end_s, marks_most),
             replicas=replica_lanes(case.events, case.t_start_ns, end_s),
             windows=active_windows(case),
             series=series_of(samples, end_s),

@@ -73,7 +73,10 @@
     });
     chart.addEventListener("pointerleave", hide);
     /* The script shows its own tips; the browser's would come on top. */
-    for (const title of chart.querySelectorAll("[data-tip] > title")) title.remove();
+    for (const title of chart.querySelectorAll(".told > title")) {
+      title.parentElement.dataset.tip = title.textContent;
+      title.remove();
+    }
   }
   addEventListener("scroll", hide, { passive: true });
 })();

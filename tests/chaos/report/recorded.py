@@ -278,9 +278,9 @@ def empty() -> tuple[Case, RunVerdict]:
     )
 
 
-def hostile() -> tuple[Case, RunVerdict]:
+def hostile(story: Story = Story()) -> tuple[Case, RunVerdict]:
     """A run in which every free text is an attack."""
-    case, _ = violated()
+    case, _ = violated(story)
     records = tuple(
         replace(
             record,

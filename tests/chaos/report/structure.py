@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 LOADING = ("src", "href", "xlink:href", "srcset", "action", "poster", "data", "background")
-VOID = ("meta", "link", "br", "col", "img", "input", "hr")
+VOID = ("meta", "link", "br", "wbr", "col", "img", "input", "hr")
 
 
 @dataclass

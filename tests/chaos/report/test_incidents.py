@@ -9,7 +9,8 @@ from tocsin.chaos.attribution import Detection
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.chaos.contract import faults
 from tocsin.chaos.report.answers import DIFFS_MOST, differing, triages_of
-from tocsin.chaos.report.incidents import fault_lanes, fault_rows, merged
+from tocsin.chaos.report.incidents import fault_rows
+from tocsin.chaos.report.lifecycle import fault_lanes, merged
 from tocsin.chaos.report.model import Mark, MarkKind, Span
 from tocsin.chaos.report.reactions import reactions_by_fault
 from tocsin.chaos.report.replicas import replica_lanes
@@ -31,7 +32,7 @@ def one_occurrence(**changes: object) -> tuple[Case, OccurrenceRecord]:
 def marks_of(case: Case, *detections: Detection) -> list[Mark]:
     """Marks of the only lane."""
     verdict = verdict_of(case, detections=detections)
-    return list(fault_lanes(case, verdict, 62.0)[0].marks)
+    return list(fault_lanes(case, verdict, 62.0, 2400)[0].marks)
 
 
 def detection(record: OccurrenceRecord, *, expected: bool) -> Detection:
@@ -86,7 +87,7 @@ def test_an_unexpected_detector_does_not_count_as_detection() -> None:
 def test_thousands_of_marks_become_few_with_counts() -> None:
     """None is lost: the counts add up to all of them."""
     case, verdict = passing(Story(requests=4, per_fault=400))
-    lane = fault_lanes(case, verdict, 62.0)[0]
+    lane = fault_lanes(case, verdict, 62.0, 2400)[0]
     assert len(lane.marks) < 300
     assert sum(mark.count for mark in lane.marks) == 4 * 400
 
@@ -94,9 +95,9 @@ def test_thousands_of_marks_become_few_with_counts() -> None:
 def test_false_alarms_have_a_lane_of_their_own() -> None:
     """Only when there are any."""
     case, verdict = passing(Story(requests=4, per_fault=1))
-    assert "false alarms" not in [lane.name for lane in fault_lanes(case, verdict, 62.0)]
+    assert "false alarms" not in [lane.name for lane in fault_lanes(case, verdict, 62.0, 2400)]
     stray = Detection("numerical.finite", START_NS + SECOND, "w")
-    lanes = fault_lanes(case, replace(verdict, detections=(stray,)), 62.0)
+    lanes = fault_lanes(case, replace(verdict, detections=(stray,)), 62.0, 2400)
     assert [mark.t_s for mark in lanes[-1].marks] == [1.0]
 
 

@@ -11,8 +11,7 @@ import pytest
 from tests.chaos.report.recorded import RUNS, Story, hostile, passing, verdict_of, violated
 from tests.chaos.report.structure import structure_of
 from tocsin.chaos.attribution import Detection
-from tocsin.chaos.report import write_report
-from tocsin.chaos.report.render import SIZE_BYTES_MAX
+from tocsin.chaos.report import SIZE_BYTES_MAX, write_report
 
 SECTIONS = (
     "verdict",
@@ -64,6 +63,17 @@ def test_a_hundred_thousand_requests_fit_into_two_megabytes(tmp_path: Path) -> N
     text = structure_of(path).text
     assert "100,000" in text["verdict"]
     assert "50,000 alarms belong to no injected fault" in text["faults"]
+
+
+def test_long_hostile_labels_cost_detail_and_not_size(tmp_path: Path) -> None:
+    """Where every label is long and escapes to five times its length there are fewer marks."""
+    case, verdict = hostile(Story(requests=60, per_fault=40))
+    for one in case.occurrences:
+        one.state, one.error = "unhealed", '"' * 200
+        one.evidence = replace(one.evidence, place='"' * 200) if one.evidence else None
+    path = write_report(tmp_path, case, verdict)
+    assert path.stat().st_size <= SIZE_BYTES_MAX
+    assert "× fired" in path.read_text("utf-8")
 
 
 def test_a_pass_says_what_was_proven(written: Written) -> None:
