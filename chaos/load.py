@@ -166,6 +166,11 @@ class Load:
         self._stopped = True
 
     @property
+    def stopped(self) -> bool:
+        """Nothing more is sent: it was told to stop, or all is sent and nobody wants more."""
+        return self._stopped
+
+    @property
     def done(self) -> int:
         """Requests that have ended."""
         return sum(record.outcome is not Outcome.OPEN for record in self.records.values())
@@ -232,7 +237,10 @@ class Load:
 
     def _next(self) -> LoadRequest | None:
         """The next request, None when there is to be none."""
-        if self._stopped or (self.sent >= self.spec.workload.requests and not self.more()):
+        if self._stopped:
+            return None
+        if self.sent >= self.spec.workload.requests and not self.more():
+            self._stopped = True
             return None
         request = honest_request(self.spec, self.prompts, self.sent)
         self.sent += 1

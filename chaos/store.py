@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from tocsin.chaos import plan as planning
 from tocsin.chaos.case import Case, OccurrenceRecord, Prompt
@@ -261,7 +261,9 @@ def _events(events: Sequence[Event]) -> pa.Table:
             "replica": pa.array([event.replica for event in events], pa.string()),
             "step": pa.array([event.step for event in events], pa.int64()),
             "request_id": pa.array([event.request_id for event in events], pa.string()),
-            "data": pa.array([json.dumps(event.data, default=_plain) for event in events]),
+            "data": pa.array(
+                [json.dumps(event.data, default=_plain) for event in events], pa.string()
+            ),
         }
     )
 
@@ -279,9 +281,10 @@ def _read_event(row: Mapping[str, Any]) -> Event:
 
 def _read_golden(document: Mapping[str, Any]) -> GoldenAnswer:
     lists = ("tokens", "margins", "reference_tokens")
-    return GoldenAnswer(
-        **{key: tuple(value) if key in lists else value for key, value in document.items()}
-    )
+    fields: dict[str, Any] = {
+        key: tuple(value) if key in lists else value for key, value in document.items()
+    }
+    return GoldenAnswer(**fields)
 
 
 def _read_occurrence(document: Mapping[str, Any]) -> OccurrenceRecord:

@@ -1,0 +1,346 @@
+"""The course of a run: golden answers, warm-up, load and faults together, drain, heal, audit."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.chaos.case import Case, Prompt
+from tocsin.chaos.dispatch import Dispatcher
+from tocsin.chaos.fleet import Fleet
+from tocsin.chaos.load import Load, golden_requests, load_prompts, warmup_requests
+from tocsin.chaos.plan import Plan
+from tocsin.chaos.progress import Progress, ProgressState
+from tocsin.chaos.safety import Safety
+from tocsin.chaos.spec import Experiment
+from tocsin.chaos.wal import WriteAheadLog
+from tocsin.chaos.watch import Watch
+from tocsin.core.clock import Clock
+from tocsin.core.errors import EnvironmentFault
+from tocsin.core.history import Event, EventKind, Outcome, RequestRecord
+from tocsin.core.system import GoldenAnswer, System
+
+_TICK_S = 0.15
+_READY_S = 60.0
+_QUIET_S = 15.0
+_HEAL_S = 20.0
+_TAIL_MARGIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Conductor:
+    """One run; `conduct` may end early at any point, `case` tells what is known by then.
+
+    Attributes:
+        aborted: why it was stopped; empty: it was not.
+    """
+
+    spec: Experiment
+    plan: Plan
+    system: System
+    clock: Clock
+    log: WriteAheadLog
+    progress: Progress
+    facts: dict[str, Any] = field(default_factory=dict)
+    certificate: dict[str, Any] = field(default_factory=dict)
+    golden: Mapping[str, GoldenAnswer] = field(default_factory=dict)
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    warmup: list[RequestRecord] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
+    load: Load | None = None
+    dispatcher: Dispatcher | None = None
+    aborted: str = ""
+    notes: list[str] = field(default_factory=list)
+    _phase: str = "set-up"
+    _next_event: int = 0
+    _begun_ns: int = 0
+    _start_ns: int = 0
+    _end_ns: int = 0
+    _tail_from_ns: int = 0
+
+    async def conduct(self) -> None:
+        """Run the experiment to its end, or until it is aborted; faults are healed either way.
+
+        Raises:
+            TocsinError: something is missing that the run cannot begin without.
+            OSError: the heal log cannot be written.
+        """
+        self._begun_ns = self.clock.now_ns()
+        remove = self._hear_signals()
+        try:
+            await self._prepare()
+            if not self.aborted:
+                await self._warm_up()
+            if not self.aborted:
+                await self._attack()
+        finally:
+            try:
+                await self._heal()
+            finally:
+                remove()
+
+    def abort(self, reason: str) -> None:
+        """Stop as soon as possible, heal, and write what is known."""
+        if not self.aborted:
+            self.aborted = reason
+            self.progress.note(f"stopping: {reason}")
+        if self.load is not None:
+            self.load.stop()
+
+    def case(self) -> Case:
+        """Everything that was recorded so far."""
+        records = tuple(self.load.records.values()) if self.load else ()
+        occurrences = tuple(self.dispatcher.records) if self.dispatcher else ()
+        ordered = [one.ordered_ns for one in occurrences if one.ordered_ns]
+        healed = [one.healed_ns for one in occurrences if one.healed_ns]
+        return Case(
+            spec=self.spec,
+            plan=self.plan,
+            facts=self.facts,
+            records=records,
+            requests=dict(self.load.requests) if self.load else {},
+            events=tuple(sorted(self.watch.events, key=lambda event: event.t_ns)),
+            golden=self.golden,
+            certificate=self.certificate,
+            occurrences=occurrences,
+            prompts=self.prompts,
+            warmup=tuple(self.warmup),
+            t_start_ns=self._start_ns,
+            t_faults_ns=min(ordered, default=0),
+            t_healed_ns=max(healed, default=0),
+            t_end_ns=self._end_ns or self.clock.now_ns(),
+            aborted=self.aborted,
+            notes=tuple(self.notes),
+        )
+
+    async def _prepare(self) -> None:
+        """Facts, certificate and golden answers; then wait until every replica is there."""
+        self._tell("golden")
+        # The load serves tests and people alike: a prompt set that is not there is said at once.
+        self.prompts = load_prompts(
+            self.spec.workload.prompts, canaries=self.spec.workload.canaries
+        )
+        offset_ns = int(self.clock.wall_s() * 1e9) - self.clock.now_ns()
+        self.facts = {**await asyncio.to_thread(self.system.describe), "wall_offset_ns": offset_ns}
+        self.certificate = dict(await asyncio.to_thread(self.system.certificate))
+        wanted = golden_requests(self.spec, self.prompts)
+        self.golden = await asyncio.to_thread(self.system.golden, wanted)
+        self._note_disagreement()
+        deadline_ns = self.clock.now_ns() + int(_READY_S * 1e9)
+        while not self.aborted:
+            replicas = await asyncio.to_thread(self.system.replicas)
+            alive = sum(replica.alive for replica in replicas)
+            if alive >= self.spec.system.replicas:
+                return
+            if self.clock.now_ns() > deadline_ns:
+                raise EnvironmentFault(
+                    f"system: {alive} of {self.spec.system.replicas} replicas came up in "
+                    f"{_READY_S:g} s; see the logs of the replicas"
+                )
+            await asyncio.sleep(_TICK_S)
+
+    def _note_disagreement(self) -> None:
+        """The two oracles are independent: where they disagree, the reader must know."""
+        differ = [
+            name
+            for name, answer in self.golden.items()
+            if answer.reference_tokens and answer.reference_tokens != answer.tokens
+        ]
+        if differ:
+            self.notes.append(
+                f"the engine and the independent decode differ on {len(differ)} of "
+                f"{len(self.golden)} golden answers: {', '.join(differ[:5])}"
+            )
+
+    async def _warm_up(self) -> None:
+        """The baseline: a few requests that must all be right before anything is broken."""
+        load = Load(self.spec, self.system, self.prompts, self.clock)
+        self._tell("warm-up")
+        await self._drain_events()
+        requests = warmup_requests(self.spec, self.prompts)
+        tasks = [asyncio.create_task(load.send(request)) for request in requests]
+        pending = set(tasks)
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=_TICK_S)
+            self._tell("warm-up", load)
+            if self.aborted:
+                for task in pending:
+                    task.cancel()
+                await asyncio.gather(*pending, return_exceptions=True)
+                break
+        self.warmup = list(load.records.values())
+        await self._drain_events()
+
+    async def _attack(self) -> None:
+        """Load and faults together, until both have ended and service was steady again."""
+        fleet = Fleet(await asyncio.to_thread(self.system.replicas))
+        load = Load(self.spec, self.system, self.prompts, self.clock, more=self._more)
+        self.load = load
+        self._start_ns = self.clock.now_ns()
+        dispatcher = Dispatcher(
+            self.spec,
+            self.plan,
+            self.system,
+            self.clock,
+            self.log,
+            fleet,
+            self.watch,
+            load,
+            self.facts,
+            self._say,
+        )
+        self.dispatcher = dispatcher
+        safety = Safety(self.spec.safety, self._start_ns)
+        sending = asyncio.create_task(load.run())
+        renewing = asyncio.create_task(self._keep_alive())
+        try:
+            while not sending.done():
+                await self._drain_events()
+                if not load.stopped:
+                    await dispatcher.tick()
+                else:
+                    await dispatcher.follow()
+                reason = safety.why_stop(load.records.values(), self.clock.now_ns())
+                if reason:
+                    self.abort(reason)
+                if renewing.done():
+                    renewing.result()
+                self._tell("drain" if load.stopped else "faults", load)
+                if self.aborted:
+                    break
+                await asyncio.wait({sending}, timeout=_TICK_S)
+            if self.aborted:
+                await self._cut_short(sending)
+            await sending
+        except asyncio.CancelledError:
+            if not self.aborted:
+                raise
+        finally:
+            for task in (sending, renewing):
+                task.cancel()
+            await asyncio.gather(sending, renewing, return_exceptions=True)
+
+    async def _cut_short(self, sending: asyncio.Task[None]) -> None:
+        """Let requests under way end for a moment, then cut them off."""
+        await asyncio.wait({sending}, timeout=2.0)
+        sending.cancel()
+
+    def _more(self) -> bool:
+        """Whether the load goes on beyond its own requests: faults are open, or the tail is."""
+        load, dispatcher = self.load, self.dispatcher
+        if load is None or dispatcher is None or self.aborted:
+            return False
+        if not dispatcher.finished:
+            self._tail_from_ns = 0
+            return load.sent < 2 * self.spec.workload.requests + 200
+        steady = self.spec.steady_state
+        self._tail_from_ns = self._tail_from_ns or self.clock.now_ns()
+        tail_s = steady.window_s * (steady.good_windows + 1) + _TAIL_MARGIN_S
+        return self.clock.now_ns() < self._tail_from_ns + int(tail_s * 1e9)
+
+    async def _keep_alive(self) -> None:
+        """Renew the leases as long as this run lives."""
+        while True:
+            if self.dispatcher is not None and self.dispatcher.active:
+                await self.dispatcher.renew()
+            await asyncio.sleep(self.spec.safety.ttl_s / 4)
+
+    async def _heal(self) -> None:
+        """Take back what is still there, wait until all is quiet, read the pages."""
+        self._end_ns = self.clock.now_ns()
+        if self.dispatcher is None:
+            return
+        self._tell("heal", self.load)
+        await self.dispatcher.heal_all(_HEAL_S)
+        self._tell("drain", self.load)
+        await self._quiesce()
+        await self._drain_events()
+        self.log.write({"type": "end", "wall_s": self.clock.wall_s()})
+
+    async def _quiesce(self) -> None:
+        """Wait until no replica has work, then note each one's page counts as an audit."""
+        deadline_ns = self.clock.now_ns() + int(_QUIET_S * 1e9)
+        since_ns = self.clock.now_ns()
+        while True:
+            replicas = [one for one in await asyncio.to_thread(self.system.replicas) if one.alive]
+            fresh = [one for one in replicas if one.heard_ns >= since_ns]
+            busy = [one for one in fresh if one.stats.get("running") or one.stats.get("waiting")]
+            if len(fresh) == len(replicas) and not busy:
+                break
+            if self.clock.now_ns() > deadline_ns:
+                self.notes.append(
+                    f"not all replicas came to rest in {_QUIET_S:g} s: "
+                    f"{len(busy)} busy, {len(replicas) - len(fresh)} silent"
+                )
+                break
+            await asyncio.sleep(_TICK_S)
+        now_ns = self.clock.now_ns()
+        self.watch.take(
+            Event(EventKind.PAGE_AUDIT, now_ns, one.replica, one.step, data=dict(one.stats))
+            for one in replicas
+            if one.stats
+        )
+
+    async def _drain_events(self) -> None:
+        self._next_event, events = await asyncio.to_thread(self.system.events, self._next_event)
+        if self._phase not in ("set-up", "golden", "warm-up") or self.load is not None:
+            self.watch.take(events)
+
+    def _hear_signals(self) -> Any:
+        """SIGINT and SIGTERM heal and write before they end the run; returns the undoing."""
+        loop = asyncio.get_running_loop()
+        heard = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, self.abort, f"{number.name} was received")
+            except (ValueError, RuntimeError, NotImplementedError):
+                continue  # not in the main thread: whoever runs us minds the signals
+            heard.append(number)
+
+        def remove() -> None:
+            for number in heard:
+                loop.remove_signal_handler(number)
+
+        return remove
+
+    def _say(self, text: str) -> None:
+        self.notes.append(f"{(self.clock.now_ns() - self._begun_ns) / 1e9:.1f} s: {text}")
+        self.progress.note(text)
+
+    def _tell(self, phase: str, load: Load | None = None) -> None:
+        """A reading for whoever watches."""
+        self._phase = phase
+        records = list(load.records.values()) if load else []
+        occurrences = self.dispatcher.records if self.dispatcher else []
+        active = self.dispatcher.active if self.dispatcher else []
+        self.progress.update(
+            ProgressState(
+                phase=phase,
+                requests_done=sum(r.outcome is not Outcome.OPEN for r in records),
+                requests_total=max(self.spec.workload.requests, load.sent if load else 0)
+                if phase != "warm-up"
+                else self.spec.steady_state.warmup,
+                tokens=sum(len(record.chunks) for record in records),
+                ok=sum(record.outcome is Outcome.OK for record in records),
+                failed=sum(r.outcome in (Outcome.FAIL, Outcome.INFO) for r in records),
+                occurrences_done=sum(one.settled for one in occurrences),
+                occurrences_total=len(self.plan.occurrences),
+                active=tuple(f"{one.planned.kind} on {one.replica}" for one in active),
+                detections=self.watch.detections,
+                last_detection=self.watch.last,
+                elapsed_s=(self.clock.now_ns() - self._begun_ns) / 1e9,
+                left_s=self._left_s(load, len(occurrences)),
+            )
+        )
+
+    def _left_s(self, load: Load | None, planned: int) -> float | None:
+        """From the pace so far: whichever of requests and faults is further from its end."""
+        if load is None or self.dispatcher is None or not self._start_ns:
+            return None
+        spent_s = (self.clock.now_ns() - self._start_ns) / 1e9
+        shares = [min(1.0, load.sent / self.spec.workload.requests)]
+        if planned:
+            shares.append(sum(one.settled for one in self.dispatcher.records) / planned)
+        share = min(shares)
+        return spent_s * (1.0 - share) / share if share > 0.05 else None
