@@ -20,9 +20,9 @@ from tocsin.core.terms import Phase, Priority
 def cu_seqlens(call: VarlenAttentionCall, target: Target) -> Evidence | None:
     """Corrupt the key lengths of one launch, in place, before it goes out.
 
-    Params: `kind` last (one row loses its newest half of keys, the array ends short of the
-    total), decreasing (a row ends before it begins), int64 (right numbers, wrong dtype for the
-    kernel), max_seqlen (half of the longest row). Lasts for this launch only.
+    Params: `kind` last (one row keeps its first key only, the array ends short of the total),
+    decreasing (a row ends before it begins), int64 (right numbers, wrong dtype for the kernel),
+    max_seqlen (half of the longest row). Lasts for this launch only.
     """
     lengths = call.cu_seqlens_k.diff().tolist()
     rows = [row for row in target.live_rows() if row < len(lengths) and lengths[row] >= 2]
@@ -32,7 +32,7 @@ def cu_seqlens(call: VarlenAttentionCall, target: Target) -> Evidence | None:
     before = _words(call)
     match target.params["kind"]:
         case "last":
-            call.cu_seqlens_k[row + 1 :] -= lengths[row] // 2
+            call.cu_seqlens_k[row + 1 :] -= lengths[row] - 1
         case "decreasing":
             call.cu_seqlens_k[row + 1] = call.cu_seqlens_k[row] - 1
         case "int64":

@@ -1,0 +1,153 @@
+"""Six requests on a real engine of a tiny model, with one fault, with and without checks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tocsin.chaos.lease import Armoury
+from tocsin.checker.breaker import Breaker
+from tocsin.checker.gate import GuardGate
+from tocsin.checker.guard import attach
+from tocsin.checker.weights import WeightStore
+from tocsin.core.calls import Call, DeviceMemoryCall
+from tocsin.core.clock import ManualClock
+from tocsin.core.faulting import Order, OrderStatus
+from tocsin.core.history import Event, EventKind
+from tocsin.core.requests import Finish, FinishEvent, Request, TokenEvent
+from tocsin.core.terms import Operator, Phase, Profile
+from tocsin.engine.config import BACKENDS, EngineConfig
+from tocsin.engine.engine import ReferenceEngine
+
+TOKENS = 14
+PAGES = 24
+AFTER_STEP = 12
+STEP_S = 0.05
+
+
+@dataclass
+class Served:
+    """What six requests got, what was told on the way, and what is left behind.
+
+    Attributes:
+        answers: tokens by request; an unfinished or refused one has fewer.
+        finishes: how each ended.
+        unverified: tokens that left before a verdict.
+        hurt_pages: pages whose contents were not what was written, after any step.
+        wrong_pages: the same at the end.
+        readings: free memory as a check heard it.
+        problems: what the engine's own books complain about at the end.
+    """
+
+    answers: dict[str, list[int]] = field(default_factory=dict)
+    finishes: dict[str, Finish] = field(default_factory=dict)
+    unverified: int = 0
+    events: list[Event] = field(default_factory=list)
+    hurt_pages: set[int] = field(default_factory=set)
+    wrong_pages: tuple[int, ...] = ()
+    readings: list[int] = field(default_factory=list)
+    status: OrderStatus | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def emit(self, event: Event) -> None:
+        """Take an event: this is the engine's and the gate's sink."""
+        self.events.append(event)
+
+    def hear(self, call: Call) -> None:
+        """Take a reading of free memory, after a fault had its way with it."""
+        if isinstance(call, DeviceMemoryCall):
+            self.readings.append(call.free_bytes)
+
+    def detectors(self) -> dict[str, int]:
+        """Detector → the first step in which it saw something."""
+        found: dict[str, int] = {}
+        for event in self.events:
+            names = [finding["check"] for finding in event.data.get("findings", [])]
+            if event.kind is EventKind.BACKEND_ERROR:
+                names.append("service.backend_error")
+            for name in names:
+                found.setdefault(name, event.step)
+        return found
+
+
+def serve(
+    kind: str = "", /, *, profile: Profile | None = None, seed: int = 7, **params: object
+) -> Served:
+    """Serve six requests to their end, one fault armed with its own parameters.
+
+    Args:
+        kind: id of the fault, empty for none.
+        profile: of the checks; None: the bare engine, whose gate lets everything pass.
+    """
+    served, clock = Served(), ManualClock()
+    with _guarded_engine(served, clock, profile) as engine:
+        armoury = Armoury(engine.model, engine.pages, engine.seams, clock, lambda status: None)
+        engine.seams.add_check(Operator.DEVICE_MEMORY, Phase.BEFORE, served.hear)
+        if kind:
+            armoury.arm(Order("it@0", kind, seed, AFTER_STEP, 1e6, dict(params)))
+        for request in _requests():
+            engine.submit(request)
+        while engine.has_work:
+            armoury.tick(engine.stats().step)
+            clock.sleep(STEP_S)
+            for event in engine.step():
+                if isinstance(event, TokenEvent):
+                    served.answers.setdefault(event.request_id, []).append(event.token)
+                    served.unverified += not event.verified
+                elif isinstance(event, FinishEvent):
+                    served.finishes[event.request_id] = event.finish
+            served.hurt_pages.update(engine.pages.verify(range(PAGES + 1)))
+        armoury.tick(engine.stats().step)
+        served.status = armoury.statuses()[0] if kind else None
+        served.wrong_pages = engine.pages.verify(range(PAGES + 1))
+        served.problems = engine.audit()["problems"]
+    return served
+
+
+@contextmanager
+def _guarded_engine(
+    served: Served, clock: ManualClock, profile: Profile | None
+) -> Iterator[ReferenceEngine]:
+    """An engine wired as in a worker; the hooks leave the model's family at the end."""
+    breaker = Breaker(BACKENDS, failures_max=3, cooldown_s=1.0, clock=clock, sink=served)
+    config = EngineConfig(slots=3, pages=PAGES, max_model_len=128, prefix_cache=False)
+    engine = ReferenceEngine(
+        _model(), config=config, choice=breaker, sink=served, clock=clock, replica="r"
+    )
+    # Attached in any case: faults of activations need the model's seams too.
+    guard = attach(
+        engine.model, profile or Profile.OFF, seams=engine.seams, clock=clock, sink=served
+    )
+    if profile is not None:
+        weights = WeightStore(engine.model)
+        engine.gate = GuardGate(
+            guard, breaker, weights, pages=engine.pages, sink=served, clock=clock
+        )
+    yield engine
+    guard.detach()
+
+
+def _model() -> LlamaForCausalLM:
+    """Untied and of large weights, so that its answers depend on all that it reads."""
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=97,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        initializer_range=0.3,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def _requests() -> list[Request]:
+    """Prompts of 9 to 30 tokens, two requests for each slot."""
+    generator = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(0, 97, (9 + 7 * n % 23,), generator=generator) for n in range(6)]
+    return [Request(f"r{n}", tuple(prompt.tolist()), TOKENS) for n, prompt in enumerate(prompts)]
