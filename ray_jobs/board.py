@@ -1,0 +1,193 @@
+"""The board: a named actor that hears every replica's heartbeat and holds what they must do."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from typing import Any
+
+BOARD = "tocsin-board"
+NAMESPACE = "tocsin"
+STALE_S = 1.2
+"""A heartbeat older than this makes a replica stalled; they come four times a second."""
+GONE_S = 20.0
+EVENTS_MAX = 200_000
+
+
+class Board:
+    """Latest heartbeats, the event log, counters of the dead, and desired state by revision.
+
+    Replicas long-poll `poll`: a switch, an order or a lease renewal reaches them in milliseconds,
+    and one that was frozen or has just started finds all of it at its first poll.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._replicas: dict[str, dict[str, Any]] = {}
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_MAX)
+        self._dropped = 0
+        self._orders: dict[str, dict[str, Any]] = {}
+        self._disarmed: set[str] = set()
+        self._switches: list[dict[str, Any]] = []
+        self._lease = {"serial": 0, "ttl_s": 0.0}
+        self._statuses: dict[str, dict[str, Any]] = {}
+        self._revision = 0
+        self._changed = asyncio.Condition()
+        self._stalled: set[str] = set()
+        self._node = ""
+
+    async def watch(self, node: str) -> None:
+        """Look after heartbeats for ever; called once, by the one who made the board.
+
+        Args:
+            node: id of the board's own node: only there can a pid be looked at.
+        """
+        self._node = node
+        while True:
+            await asyncio.sleep(0.1)
+            for replica, heard in list(self._replicas.items()):
+                self._look_at(replica, heard)
+
+    def _look_at(self, replica: str, heard: dict[str, Any]) -> None:
+        if not heard["alive"]:
+            return
+        age_s = time.monotonic() - heard["heard_s"]
+        local = heard["node"] == self._node
+        if age_s > GONE_S or (local and not _exists(heard["pid"])):
+            self.lost(replica, "its process is gone" if local else f"silent for {age_s:.0f} s")
+        elif age_s > STALE_S and replica not in self._stalled:
+            self._stalled.add(replica)
+            self._note("replica_stalled", replica, {"silent_s": round(age_s, 3)})
+
+    def lost(self, replica: str, why: str) -> None:
+        """A replica is known to be dead; told once."""
+        heard = self._replicas.get(replica)
+        if heard is None or not heard["alive"]:
+            return
+        heard["alive"] = False
+        self._stalled.discard(replica)
+        self._note("replica_down", replica, {"why": why, "pid": heard["pid"]})
+
+    async def beat(self, replica: str, data: dict[str, Any]) -> None:
+        """A heartbeat: pid, node, readings, order statuses and the events since the last one."""
+        known = self._replicas.get(replica)
+        if known is None:
+            self._note("replica_up", replica, {"pid": data["pid"], "node": data["node"]})
+        if replica in self._stalled:
+            self._stalled.discard(replica)
+            self._note("replica_resumed", replica, {})
+        for event in data.pop("events"):
+            self._append(event)
+        for status in data.pop("statuses"):
+            self._statuses[status["occurrence"]] = status
+        alive = known["alive"] if known else True
+        self._replicas[replica] = {**data, "alive": alive, "heard_s": time.monotonic()}
+
+    async def poll(self, replica: str, revision: int, timeout_s: float = 5.0) -> dict[str, Any]:
+        """What a replica must do, as soon as it is newer than `revision` (or after a while)."""
+        async with self._changed:
+            if self._revision <= revision:
+                newer = self._changed.wait_for(lambda: self._revision > revision)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(newer, timeout_s)
+        now_s = time.time()
+        return {
+            "revision": self._revision,
+            "orders": [o["order"] for o in self._orders.values() if o["replica"] == replica],
+            "disarmed": sorted(self._disarmed),
+            "lease": dict(self._lease),
+            "switches": [
+                {**switch, "left_s": switch["until_s"] - now_s}
+                for switch in self._switches
+                if switch["until_s"] > now_s
+            ],
+        }
+
+    async def _change(self) -> None:
+        async with self._changed:
+            self._revision += 1
+            self._changed.notify_all()
+
+    async def arm(self, replica: str, order: dict[str, Any]) -> None:
+        """Give an order to a replica; given again, it moves to the new one."""
+        self._orders[order["occurrence"]] = {"replica": replica, "order": order}
+        self._disarmed.discard(order["occurrence"])
+        await self._change()
+
+    async def disarm(self, occurrence: str) -> None:
+        """Take an order back."""
+        self._disarmed.add(occurrence)
+        await self._change()
+
+    async def renew(self, ttl_s: float) -> None:
+        """The controller is alive."""
+        self._lease = {"serial": self._lease["serial"] + 1, "ttl_s": ttl_s}
+        await self._change()
+
+    async def forget_orders(self) -> None:
+        """A new run begins: orders of an older one are taken back."""
+        self._disarmed |= set(self._orders)
+        await self._change()
+        self._orders.clear()
+        self._statuses.clear()
+
+    async def switch(self, order: dict[str, Any]) -> int:
+        """Put a switchboard order in force everywhere; returns its revision."""
+        serial = len(self._switches) + 1
+        until_s = time.time() + order["ttl_s"]
+        self._switches.append({"serial": serial, "order": order, "until_s": until_s})
+        await self._change()
+        return self._revision
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """The last status of each order."""
+        return dict(self._statuses)
+
+    def put_status(self, status: dict[str, Any]) -> None:
+        """A chaos actor tells where one of its orders stands."""
+        self._statuses[status["occurrence"]] = status
+
+    def put_event(self, event: dict[str, Any]) -> None:
+        """The gateway or a chaos actor tells of something."""
+        self._append(event)
+
+    def events(self, since: int) -> tuple[int, list[dict[str, Any]]]:
+        """Events from number `since` on, and the number to ask for next."""
+        first = self._dropped
+        start = max(since - first, 0)
+        found = list(self._events)[start:]
+        return first + len(self._events), found
+
+    def replicas(self) -> dict[str, dict[str, Any]]:
+        """All replicas ever heard of: their last heartbeat and whether they live."""
+        now_s = time.monotonic()
+        return {
+            name: {**heard, "age_s": now_s - heard["heard_s"], "stalled": name in self._stalled}
+            for name, heard in self._replicas.items()
+        }
+
+    def _note(self, kind: str, replica: str, data: dict[str, Any]) -> None:
+        self._append(
+            {
+                "kind": kind,
+                "t_ns": time.monotonic_ns(),
+                "replica": replica,
+                "step": -1,
+                "request_id": "",
+                "data": {**data, "replica": replica},
+            }
+        )
+
+    def _append(self, event: dict[str, Any]) -> None:
+        if len(self._events) == self._events.maxlen:
+            self._dropped += 1
+        self._events.append(event)
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process of this machine runs (a zombie does not)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False

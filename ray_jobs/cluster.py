@@ -1,0 +1,134 @@
+"""A Ray cluster: started here on loopback, or joined where RAY_ADDRESS says."""
+
+import logging
+import os
+import socket
+import warnings
+from types import TracebackType
+
+import ray
+from ray import serve
+
+from tocsin.core.errors import EnvironmentFault
+from tocsin.ray_jobs.board import BOARD, NAMESPACE
+
+_CONNECT_S = 5.0
+_OBJECT_STORE_BYTES = 256 << 20
+
+
+class Cluster:
+    """A connection to Ray; as a context manager it stops what it started and leaves the rest."""
+
+    def __init__(self, replicas: int, address: str | None = None) -> None:
+        """Join `address` (or RAY_ADDRESS), or start a cluster of this process's own.
+
+        Raises:
+            EnvironmentFault: nobody answers there, or Ray does not start.
+        """
+        address = address or os.environ.get("RAY_ADDRESS") or None
+        self.started = address is None
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+        # Ray imports of its own raise these; a person who serves a model can do nothing about it.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+        if ray.is_initialized():
+            self.started = False
+            return
+        if address is None:
+            self._start(replicas)
+        else:
+            _join(address)
+
+    def _start(self, replicas: int) -> None:
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, replicas),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                namespace=NAMESPACE,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+            )
+        except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+            raise EnvironmentFault(
+                f"ray: no local cluster started ({error}), expected one; free memory and disk in "
+                "the temporary folder, or set RAY_ADDRESS to a running cluster"
+            ) from error
+
+    def close(self) -> None:
+        """Take our application out; stop the cluster if it is ours."""
+        if not ray.is_initialized():
+            return
+        if self.started:
+            ray.shutdown()
+            return
+        serve.delete("tocsin")
+        forget_board()
+
+    def __enter__(self) -> "Cluster":
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def forget_board() -> None:
+    """End the board that an earlier run may have left behind."""
+    try:
+        ray.kill(ray.get_actor(BOARD, namespace=NAMESPACE))
+    except ValueError:
+        return
+
+
+def _join(address: str) -> None:
+    """Connect to a running cluster, after a look whether anybody listens there."""
+    unreachable = EnvironmentFault(
+        f"ray: found no cluster at {address} within {_CONNECT_S:.0f} s, expected one that answers; "
+        "start it (ray start --head) or unset RAY_ADDRESS to use a cluster of its own"
+    )
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+        except OSError:
+            raise unreachable from None
+    try:
+        ray.init(
+            address=address, log_to_driver=False, logging_level=logging.ERROR, namespace=NAMESPACE
+        )
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise unreachable from error
+
+
+def check_port(host: str, port: int) -> None:
+    """Make sure that a port can be listened on.
+
+    Raises:
+        EnvironmentFault: somebody else listens there.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise EnvironmentFault(
+                f"serve: {host}:{port} cannot be listened on ({error.strerror}), expected a free "
+                "port; stop the other server or choose another with --port"
+            ) from error
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

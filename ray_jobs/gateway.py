@@ -1,0 +1,357 @@
+"""The HTTP front: OpenAI-compatible, honest about health, with the switchboard and metrics."""
+
+import asyncio
+import contextlib
+import hmac
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.exceptions import HTTPException
+from transformers import AutoConfig, AutoTokenizer
+
+from tocsin.checker.inspect import inspect
+from tocsin.checker.switchboard import SwitchOrder
+from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
+from tocsin.core.history import Event, EventKind
+from tocsin.core.ids import new_ulid
+from tocsin.core.requests import Finish, FinishEvent, TokenEvent
+from tocsin.core.requests import Request as Generation
+from tocsin.ray_jobs.answers import DONE, Answer, sse_error
+from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
+from tocsin.ray_jobs.exposition import GatewayMetrics
+from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.prompting import Detokeniser, Prompting
+from tocsin.ray_jobs.resume import Resumer, Routed
+from tocsin.ray_jobs.wire import event_to_wire
+
+GATEWAY = "tocsin-gateway"
+_FLEET_S = 0.2
+_PROBE_EVERY_S = 3.0
+_HEALTHY_S = 10.0
+"""A token must have left within this time, for a user or for a probe."""
+_DEADLINE_S = 120.0
+_DEFAULT_MAX_TOKENS = 64
+
+app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
+
+
+@app.exception_handler(RequestValidationError)
+async def _refuse_body(request: Request, error: RequestValidationError) -> JSONResponse:
+    """A body that is not understood: 400, as OpenAI has it, and what was wrong."""
+    message = validation_message(error.errors())
+    return JSONResponse(error_body(message, "invalid_request_error"), status_code=400)
+
+
+@app.exception_handler(HTTPException)
+async def _refuse(request: Request, error: HTTPException) -> JSONResponse:
+    """An unknown path or method, in the shape of every other error."""
+    message = f"{request.method} {request.url.path}: {error.detail}; see GET /openapi.json"
+    body = error_body(message, "invalid_request_error")
+    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
+
+
+@serve.deployment(name=GATEWAY)
+@serve.ingress(app)
+class Gateway:
+    """Takes requests in, follows their tokens from replica to replica, says how all are."""
+
+    def __init__(self, options: ServeOptions, worker: DeploymentHandle, token: str) -> None:
+        """Load the tokenizer and begin to follow the fleet.
+
+        Args:
+            token: bearer token of `POST /health/checker_status`; empty: switching is refused.
+        """
+        path = Path(options.path)
+        vocab_size = int(AutoConfig.from_pretrained(path, local_files_only=True).vocab_size)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        self._options = options
+        self._prompting = Prompting(tokenizer, vocab_size, options.max_length)
+        self._token = token
+        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._fleet: dict[str, dict[str, Any]] = {}
+        self._metrics = GatewayMetrics(lambda: self._fleet)
+        streaming = worker.options(stream=True, method_name="generate")
+        self._resumer = Resumer(streaming.remote, self._is_stale, self._broken, self._resumed)
+        self._token_s = float("-inf")
+        self._tasks = [asyncio.ensure_future(self._follow_fleet())]
+        self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
+
+    # --- generation ---
+
+    @app.post("/v1/chat/completions")
+    async def chat(self, body: ChatBody, request: Request) -> Response:
+        """A chat completion, whole or as server-sent events."""
+        prompt_ids = self._prompting.chat([message.plain() for message in body.messages])
+        schema = body.response_format.schema_to_check() if body.response_format else None
+        max_tokens = body.max_completion_tokens or body.max_tokens
+        return await self._generate(body, request, prompt_ids, max_tokens, schema)
+
+    @app.post("/v1/completions")
+    async def complete(self, body: CompletionBody, request: Request) -> Response:
+        """A completion of plain text or of token ids."""
+        prompt = body.prompt
+        if isinstance(prompt, str):
+            prompt_ids = self._prompting.text(prompt)
+        elif prompt and isinstance(prompt[0], str):
+            prompt_ids = self._prompting.text(prompt[0])
+        else:
+            prompt_ids = tuple(int(token) for token in prompt)
+        return await self._generate(body, request, prompt_ids, body.max_tokens, None)
+
+    async def _generate(
+        self,
+        body: ChatBody | CompletionBody,
+        http: Request,
+        prompt_ids: tuple[int, ...],
+        max_tokens: int | None,
+        schema: dict[str, Any] | None,
+    ) -> Response:
+        began_s = time.monotonic()
+        request_id = http.headers.get("x-request-id") or f"req-{new_ulid()}"
+        room = self._options.max_length - len(prompt_ids)
+        max_tokens = max_tokens or max(1, min(_DEFAULT_MAX_TOKENS, room))
+        complaint = self._prompting.complaint(prompt_ids, max_tokens)
+        if complaint is None and body.model not in (self._options.served_name, self._options.model):
+            served = self._options.served_name
+            return self._reject(404, f"model: found {body.model!r}, served is {served!r}")
+        if complaint is not None:
+            return self._reject(400, complaint)
+        generation = Generation(
+            request_id=request_id,
+            prompt_ids=prompt_ids,
+            max_new_tokens=max_tokens,
+            sampling=body.sampling(),
+            stop_ids=self._prompting.stop_ids,
+            ignore_eos=body.ignore_eos,
+        )
+        answer = Answer(
+            request_id=request_id,
+            model=self._options.served_name,
+            chat=isinstance(body, ChatBody),
+            prompt_tokens=len(prompt_ids),
+            stop_ids=() if body.ignore_eos else self._prompting.stop_ids,
+            detokeniser=Detokeniser(self._prompting.tokenizer),
+        )
+        events = self._timed(generation, began_s)
+        try:
+            first = await anext(events)
+            if body.stream and schema is None:
+                usage = body.stream_options is None or body.stream_options.include_usage
+                return StreamingResponse(
+                    self._stream(answer, first, events, usage=usage),
+                    media_type="text/event-stream",
+                    headers=_headers(request_id, first.event.degraded),
+                )
+            return await self._whole(answer, first, events, schema, stream=body.stream)
+        except SpecError as error:
+            return self._reject(400, str(error))
+        except CapacityError as error:
+            return self._reject(429, str(error), {"retry-after": "1"})
+        except EnvironmentFault as error:
+            self._metrics.requests.labels("failed").inc()
+            body_ = error_body(str(error), "server_error", "unavailable")
+            return JSONResponse(body_, status_code=503, headers=_headers(request_id, ()))
+
+    async def _timed(self, generation: Generation, began_s: float) -> AsyncIterator[Routed]:
+        """The events of a request, timed and counted."""
+        first, finished = True, False
+        try:
+            async for routed in self._resumer.stream(generation, _DEADLINE_S):
+                self._token_s = time.monotonic()
+                if first:
+                    self._metrics.first_token.observe(self._token_s - began_s)
+                    first = False
+                if isinstance(routed.event, FinishEvent):
+                    finished = True
+                    finish = routed.event.finish
+                    outcome = "ok" if finish.complete else "failed"
+                    outcome = "refused" if finish is Finish.REFUSED else outcome
+                    self._metrics.requests.labels(outcome).inc()
+                yield routed
+        finally:
+            if finished:
+                self._metrics.duration.observe(time.monotonic() - began_s)
+            elif not first:
+                self._metrics.requests.labels("aborted").inc()
+
+    async def _stream(
+        self, answer: Answer, first: Routed, events: AsyncIterator[Routed], *, usage: bool
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events; an error in the middle is said, and the stream ends without DONE."""
+        try:
+            routed = first
+            while isinstance(routed.event, TokenEvent):
+                yield answer.chunk(answer.add(routed.event, routed.attempts), routed.event)
+                routed = await anext(events)
+            ending = routed.event
+            rest = answer.end(ending, routed.attempts)
+            if ending.finish.complete:
+                yield answer.last_chunk(rest, ending, usage=usage)
+                yield DONE
+            else:
+                yield sse_error(_why(ending), str(ending.finish), ending.failure_id)
+        except EnvironmentFault as error:
+            self._metrics.requests.labels("failed").inc()
+            yield sse_error(str(error), "unavailable", None)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    async def _whole(
+        self,
+        answer: Answer,
+        first: Routed,
+        events: AsyncIterator[Routed],
+        schema: dict[str, Any] | None,
+        *,
+        stream: bool,
+    ) -> Response:
+        """The answer in one piece; with a schema it leaves only if it follows it."""
+        routed = first
+        chunks = []
+        while isinstance(routed.event, TokenEvent):
+            chunks.append(answer.chunk(answer.add(routed.event, routed.attempts), routed.event))
+            routed = await anext(events)
+        ending = routed.event
+        rest = answer.end(ending, routed.attempts)
+        headers = _headers(answer.request_id, answer.degraded)
+        if not ending.finish.complete:
+            body = error_body(_why(ending), "server_error", str(ending.finish), ending.failure_id)
+            return JSONResponse(body, status_code=500, headers=headers)
+        if schema is not None:
+            verdict = inspect("structured_output", text=answer.text, json_schema=schema)
+            if not verdict.ok:
+                finding = verdict.findings[0]
+                await self._tell_failed(answer.request_id, finding.check, finding.message)
+                body = error_body(finding.message, "server_error", "structured_output")
+                return JSONResponse(body, status_code=502, headers=headers)
+        if stream:
+            pieces = [*chunks, answer.last_chunk(rest, ending, usage=True), DONE]
+            return Response(b"".join(pieces), media_type="text/event-stream", headers=headers)
+        return JSONResponse(answer.whole(ending), headers=headers)
+
+    def _reject(
+        self, status: int, message: str, headers: dict[str, str] | None = None
+    ) -> JSONResponse:
+        self._metrics.requests.labels("rejected").inc()
+        body = error_body(message, "invalid_request_error")
+        return JSONResponse(body, status_code=status, headers=headers)
+
+    # --- what people and machines ask ---
+
+    @app.get("/v1/models")
+    async def models(self) -> dict[str, Any]:
+        """The one model that is served."""
+        one = {"id": self._options.served_name, "object": "model", "owned_by": "tocsin"}
+        return {"object": "list", "data": [one]}
+
+    @app.get("/health")
+    async def health(self) -> Response:
+        """Ok only if a token really left lately, for a user or for a probe."""
+        age_s = time.monotonic() - self._token_s
+        ok = age_s <= _HEALTHY_S
+        serving = [name for name in self._fleet if not self._is_stale(name)]
+        body = {
+            "status": "ok" if ok else "failing",
+            "last_token_age_s": round(age_s, 3) if age_s < 1e9 else None,
+            "replicas": len(serving),
+            "replicas_expected": self._options.replicas,
+        }
+        return JSONResponse(body, status_code=200 if ok else 503)
+
+    @app.get("/health/checker_status")
+    async def checker_status(self) -> dict[str, Any]:
+        """What is checked on each replica, breakers, counters, and who switched what."""
+        return {
+            "profile": str(self._options.profile),
+            "replicas": {
+                name: {
+                    key: heard.get(key)
+                    for key in ("switchboard", "breaker", "counters", "step", "stats")
+                }
+                for name, heard in self._fleet.items()
+                if heard["alive"]
+            },
+        }
+
+    @app.post("/health/checker_status")
+    async def switch(self, order: SwitchOrder, request: Request) -> Response:
+        """Switch a layer, an operator or everything to a profile, for a while and with a reason."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        known = scheme.lower() == "bearer" and hmac.compare_digest(given, self._token)
+        if not self._token or not known:
+            message = "authorization: expected the bearer token that `tocsin serve` was given"
+            headers = {"www-authenticate": "Bearer"}
+            body = error_body(message, "authentication_error")
+            return JSONResponse(body, status_code=401, headers=headers)
+        revision = await self._board.switch.remote(order.model_dump(mode="json", exclude_none=True))
+        return JSONResponse({"accepted": order.model_dump(mode="json"), "revision": revision})
+
+    @app.get("/metrics")
+    async def metrics(self) -> Response:
+        """Prometheus text."""
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    # --- the fleet ---
+
+    def _is_stale(self, replica: str | None) -> bool:
+        if replica is None:
+            return any(h["stalled"] or not h["alive"] for h in self._fleet.values())
+        heard = self._fleet.get(replica)
+        return heard is None or heard["stalled"] or not heard["alive"]
+
+    async def _broken(self, replica: str, why: str) -> None:
+        await self._board.lost.remote(replica, why)
+
+    async def _resumed(self, request_id: str, tokens: int, why: str) -> None:
+        data = {"tokens": tokens, "why": why}
+        await self._tell(EventKind.REQUEST_RESUMED, request_id, data)
+
+    async def _tell_failed(self, request_id: str, check: str, message: str) -> None:
+        findings = [{"check": check, "message": message, "priority": "P1", "layer": "semantic"}]
+        data = {"failure_id": new_ulid(), "findings": findings, "request_ids": [request_id]}
+        await self._tell(EventKind.CHECK_FAILED, request_id, data)
+
+    async def _tell(self, kind: EventKind, request_id: str, data: dict[str, Any]) -> None:
+        event = Event(kind, time.monotonic_ns(), "gateway", -1, request_id, data)
+        await self._board.put_event.remote(event_to_wire(event))
+
+    async def _follow_fleet(self) -> None:
+        while True:
+            with contextlib.suppress(ray.exceptions.RayError):
+                self._fleet = await self._board.replicas.remote()
+            await asyncio.sleep(_FLEET_S)
+
+    async def _probe_for_ever(self) -> None:
+        """Generate one token when nobody else did lately."""
+        while True:
+            if time.monotonic() - self._token_s > _PROBE_EVERY_S:
+                await self._probe()
+            await asyncio.sleep(0.5)
+
+    async def _probe(self) -> None:
+        probe = Generation(f"probe-{new_ulid()}", self._prompting.text("Hello"), 1)
+        with contextlib.suppress(EnvironmentFault, CapacityError, ray.exceptions.RayError):
+            async for routed in self._resumer.stream(probe, _HEALTHY_S):
+                if isinstance(routed.event, TokenEvent):
+                    self._token_s = time.monotonic()
+
+
+def _headers(request_id: str, degraded: tuple[str, ...]) -> dict[str, str]:
+    headers = {"x-request-id": request_id}
+    if degraded:
+        headers["x-tocsin-degraded"] = ", ".join(degraded)
+    return headers
+
+
+def _why(ending: FinishEvent) -> str:
+    reference = f" (failure {ending.failure_id})" if ending.failure_id else ""
+    return f"the answer was {ending.finish}: {ending.message or 'no reason given'}{reference}"

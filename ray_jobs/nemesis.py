@@ -1,0 +1,80 @@
+"""The chaos actor of one node: kills and freezes processes there, under a lease."""
+
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+import ray
+
+from tocsin.chaos.process import Striker
+from tocsin.core.clock import SystemClock
+from tocsin.core.faulting import OrderStatus
+from tocsin.core.history import Event, EventKind
+from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.wire import event_to_wire, order_from_wire
+
+_TICK_S = 0.2
+_EVENTS = {
+    "fired": EventKind.FAULT_FIRED,
+    "healed": EventKind.FAULT_HEALED,
+    "unhealed": EventKind.FAULT_HEALED,
+    "expired": EventKind.FAULT_DISARMED,
+    "disarmed": EventKind.FAULT_DISARMED,
+}
+
+
+class Nemesis:
+    """Carries out PROCESS orders; a thread of its own watches leases and healing."""
+
+    def __init__(self) -> None:
+        """Nothing is struck yet."""
+        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._striker = Striker(SystemClock(), self._report)
+        self._lock = threading.Lock()
+        self._replicas: dict[str, str] = {}
+        self._fleet: dict[str, dict[str, Any]] = {}
+        threading.Thread(target=self._tick_for_ever, daemon=True).start()
+
+    def strike(self, order: dict[str, Any], replica: str, pid: int) -> None:
+        """Do it now; the status goes to the board."""
+        known = set(ray.get(self._board.replicas.remote()))
+
+        def replacement() -> int | None:
+            for name, heard in self._fleet.items():
+                if name not in known and heard["alive"] and not heard["stalled"]:
+                    return int(heard["pid"])
+            return None
+
+        self._replicas[order["occurrence"]] = replica
+        with self._lock:
+            self._striker.strike(order_from_wire(order), pid, replacement)
+
+    def renew(self, ttl_s: float) -> None:
+        """The controller is alive."""
+        with self._lock:
+            self._striker.renew(ttl_s)
+
+    def disarm(self, occurrence: str) -> None:
+        """Take an order back: a frozen process goes on."""
+        with self._lock:
+            self._striker.disarm(occurrence)
+
+    def _tick_for_ever(self) -> None:
+        while True:
+            time.sleep(_TICK_S)
+            try:
+                self._fleet = ray.get(self._board.replicas.remote(), timeout=2.0)
+            except ray.exceptions.RayError:
+                continue
+            with self._lock:
+                self._striker.tick()
+
+    def _report(self, status: OrderStatus) -> None:
+        replica = self._replicas.get(status.occurrence, "")
+        self._board.put_status.remote(asdict(status))
+        kind = _EVENTS.get(status.state)
+        if kind is not None:
+            data = {**asdict(status), "replica": replica}
+            event = Event(kind, time.monotonic_ns(), replica, status.fired_step, data=data)
+            self._board.put_event.remote(event_to_wire(event))

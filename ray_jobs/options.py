@@ -1,0 +1,53 @@
+"""What one deployment is told: model, shape, profile; plain data that travels to every process."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tocsin.core.terms import Profile
+from tocsin.engine.config import EngineConfig
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a model is served.
+
+    Attributes:
+        path: folder with the dense weights (engine.weights.prepare).
+    """
+
+    path: str
+    model: str = "smollm2-135m"
+    dtype: str = "fp32"
+    profile: Profile = Profile.FULL
+    replicas: int = 2
+    slots: int = 8
+    pages: int = 192
+    page_size: int = 16
+    max_length: int = 512
+    threads: int = 1
+    breaker_cooldown_s: float = 5.0
+
+    @property
+    def served_name(self) -> str:
+        """The name under which clients see the model."""
+        return NAMES.get(self.model, Path(self.model).name)
+
+    def engine_config(self) -> EngineConfig:
+        """The engine's shape."""
+        return EngineConfig(
+            slots=self.slots,
+            pages=self.pages,
+            page_size=self.page_size,
+            max_model_len=self.max_length,
+            torch_threads=self.threads,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {**asdict(self), "profile": str(self.profile)}

@@ -1,0 +1,74 @@
+"""From an HTTP body's prompt to token ids: the one way, for the gateway and for golden answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Prompting:
+    """A tokenizer and what must be known of the model to make prompts for it."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int, max_length: int) -> None:
+        """Keep the tokenizer; `max_length` counts prompt and answer tokens together."""
+        self.tokenizer = tokenizer
+        self.vocab_size = vocab_size
+        self.max_length = max_length
+        self.stop_ids = (int(tokenizer.eos_token_id),)
+
+    def chat(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Token ids of a conversation, by the model's own chat template."""
+        text = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        return self.text(text)
+
+    def text(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text; no special token is added."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def complaint(self, prompt_ids: Sequence[int], max_new_tokens: int) -> str | None:
+        """Why this prompt cannot be served, None when it can."""
+        if not prompt_ids:
+            return "prompt: found no tokens, expected at least one; send some text"
+        wrong = next((i for i, t in enumerate(prompt_ids) if not 0 <= t < self.vocab_size), None)
+        if wrong is not None:
+            return (
+                f"prompt[{wrong}]: found token id {prompt_ids[wrong]}, expected 0 to "
+                f"{self.vocab_size - 1}; use this model's tokenizer"
+            )
+        total = len(prompt_ids) + max_new_tokens
+        if total > self.max_length:
+            return (
+                f"prompt: {len(prompt_ids)} tokens and max_tokens {max_new_tokens} make {total}, "
+                f"expected at most {self.max_length}; shorten the prompt or lower max_tokens"
+            )
+        return None
+
+
+class Detokeniser:
+    """Text of a growing list of tokens, piece by piece, never in the middle of a character."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Nothing has been said yet."""
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._context = 0  # where decoding starts, so that a joining space is seen
+        self._told = 0  # tokens whose text is out
+
+    def add(self, token: int) -> str:
+        """The text that this token completes; empty while a character is unfinished."""
+        self._tokens.append(token)
+        before, now = self._decode(self._told), self._decode(len(self._tokens))
+        if now.endswith("�") or len(now) <= len(before):
+            return ""
+        self._context, self._told = self._told, len(self._tokens)
+        return now[len(before) :]
+
+    def rest(self) -> str:
+        """What is left at the end, without an unfinished character."""
+        before, now = self._decode(self._told), self._decode(len(self._tokens))
+        self._told = len(self._tokens)
+        return now[len(before) :].rstrip("�")
+
+    def _decode(self, end: int) -> str:
+        tokens = self._tokens[self._context : end]
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))

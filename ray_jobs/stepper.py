@@ -1,0 +1,146 @@
+"""The thread that steps a replica's engine, and the streams that its tokens go to."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from typing import Any
+
+from tocsin.core.errors import TocsinError
+from tocsin.core.requests import EngineEvent, Finish, FinishEvent, Request
+from tocsin.ray_jobs.stack import Stack
+
+_IDLE_S = 0.1
+
+
+class Stepper:
+    """Steps while there is work; one queue a request carries its tokens to the event loop.
+
+    Args:
+        build: makes the stack; called on the stepping thread, which then owns it.
+        died: called with the exception that ended the thread: the process must not linger.
+    """
+
+    def __init__(self, build: Callable[[], Stack], died: Callable[[Exception], None]) -> None:
+        """Start the thread; `ready` is set once the model is loaded."""
+        self.ready = threading.Event()
+        self.failed: Exception | None = None
+        self._build = build
+        self._died = died
+        self._stack: Stack | None = None
+        self._streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[EngineEvent]]] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._calls: list[Callable[[Stack], None]] = []
+        self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)
+        self._thread.start()
+
+    @property
+    def stack(self) -> Stack:
+        """The wired parts.
+
+        Raises:
+            TocsinError: the model is not loaded (yet).
+        """
+        if self._stack is None:
+            raise TocsinError("worker: the model is not loaded yet; wait until it is ready")
+        return self._stack
+
+    def call(self, function: Callable[[Stack], None]) -> None:
+        """Have a function run on the stepping thread, before its next step."""
+        with self._wake:
+            self._calls.append(function)
+            self._wake.notify()
+
+    async def generate(self, request: Request) -> AsyncIterator[EngineEvent]:
+        """Serve one request; closing the iterator cancels it.
+
+        Raises:
+            SpecError, CapacityError: it was not taken.
+        """
+        queue: asyncio.Queue[EngineEvent] = asyncio.Queue()
+        stack = self.stack
+        with self._lock:
+            self._streams[request.request_id] = (asyncio.get_running_loop(), queue)
+        ended = False
+        try:
+            stack.engine.submit(request)
+            self._notify()
+            while not ended:
+                event = await queue.get()
+                ended = isinstance(event, FinishEvent)
+                yield event
+        finally:
+            with self._lock:
+                self._streams.pop(request.request_id, None)
+            if not ended:
+                stack.engine.cancel(request.request_id)
+                self._notify()
+
+    def stop(self) -> None:
+        """End the thread after its step; open streams end with an error."""
+        self._stopping = True
+        self._notify()
+        self._thread.join(timeout=10.0)
+
+    def _notify(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            self._stack = stack = self._build()
+            self.ready.set()
+            while not self._stopping:
+                self._turn(stack)
+        except Exception as error:  # noqa: BLE001 - a process edge: told to the owner, who ends it
+            self.failed = error
+            self.ready.set()
+            self._end_streams(f"worker: the engine stopped: {type(error).__name__}: {error}")
+            self._died(error)
+
+    def _turn(self, stack: Stack) -> None:
+        """What was asked for, then one step, or a short sleep when there is nothing to do."""
+        with self._wake:
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call(stack)
+        if not stack.engine.has_work:
+            stack.armoury.expire()
+            stack.switchboard.expire()
+            stack.engine.step()  # an idle step audits the pages
+            with self._wake:
+                if not self._calls and not stack.engine.has_work and not self._stopping:
+                    self._wake.wait(_IDLE_S)
+            return
+        stack.armoury.tick(stack.engine.stats().step)
+        for event in stack.engine.step():
+            self._deliver(event)
+
+    def _deliver(self, event: EngineEvent) -> None:
+        with self._lock:
+            stream = self._streams.get(event.request_id)
+        if stream is not None:
+            loop, queue = stream
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    def _end_streams(self, message: str) -> None:
+        with self._lock:
+            streams = dict(self._streams)
+        for request_id, (loop, queue) in streams.items():
+            ending = FinishEvent(request_id, Finish.ERROR, 0, message=message)
+            loop.call_soon_threadsafe(queue.put_nowait, ending)
+
+
+def reading(stack: Stack) -> dict[str, Any]:
+    """Numbers of a heartbeat, JSON-safe; may be called from any thread."""
+    counters = stack.gate.counters
+    return {
+        "stats": asdict(stack.engine.stats()),
+        "counters": counters.as_dict(),
+        "breaker": {name: str(stack.breaker.state(name)) for name in stack.engine.config.backends},
+        "switchboard": stack.switchboard.status(),
+        "verified_tokens": counters.verified_tokens,
+        "unverified_tokens": counters.unverified_tokens,
+    }

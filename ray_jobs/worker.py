@@ -1,0 +1,201 @@
+"""The Serve deployment that runs a checked engine: one model, one stepping thread, one armoury."""
+
+import os
+import re
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+
+from tocsin.checker.switchboard import SwitchOrder
+from tocsin.core.errors import CapacityError, SpecError
+from tocsin.core.faulting import OrderStatus
+from tocsin.core.history import Event, EventKind
+from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.stack import Stack, build
+from tocsin.ray_jobs.stepper import Stepper, reading
+from tocsin.ray_jobs.wire import (
+    event_to_wire,
+    order_from_wire,
+    request_from_wire,
+    step_event_to_wire,
+)
+
+WORKER = "tocsin-worker"
+BEAT_S = 0.2
+_ATTEMPT = re.compile(r"#\d+$")
+_FAULT_EVENTS = {
+    "fired": EventKind.FAULT_FIRED,
+    "healed": EventKind.FAULT_HEALED,
+    "unhealed": EventKind.FAULT_HEALED,
+    "expired": EventKind.FAULT_DISARMED,
+    "disarmed": EventKind.FAULT_DISARMED,
+}
+
+
+class Outbox:
+    """Events and order statuses on their way to the board; implements `core.protocols.Sink`.
+
+    Clients know a request by its own id; the suffix that tells its attempts apart stays inside.
+    """
+
+    def __init__(self, replica: str) -> None:
+        """Nothing waits yet; `filled` wakes the one who sends."""
+        self.filled = threading.Event()
+        self._replica = replica
+        self._events: deque[Event] = deque(maxlen=10_000)
+        self._statuses: deque[OrderStatus] = deque(maxlen=10_000)
+
+    def emit(self, event: Event) -> None:
+        """Take one event."""
+        data = dict(event.data)
+        if "request_ids" in data:
+            data["request_ids"] = [_ATTEMPT.sub("", one) for one in data["request_ids"]]
+        request_id = _ATTEMPT.sub("", event.request_id)
+        self._events.append(replace(event, request_id=request_id, replica=self._replica, data=data))
+        self.filled.set()
+
+    def report(self, status: OrderStatus) -> None:
+        """Take one change of an order's state; it is an event as well."""
+        if status.evidence is not None:
+            requests = tuple(_ATTEMPT.sub("", one) for one in status.evidence.requests)
+            status = replace(status, evidence=replace(status.evidence, requests=requests))
+        self._statuses.append(status)
+        kind = _FAULT_EVENTS.get(status.state)
+        if kind is not None:
+            data = asdict(status)
+            self._events.append(
+                Event(kind, time.monotonic_ns(), self._replica, status.fired_step, data=data)
+            )
+        self.filled.set()
+
+    def drain(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Everything that waits, as it travels."""
+        self.filled.clear()
+        events, statuses = [], []
+        while self._events:
+            events.append(event_to_wire(self._events.popleft()))
+        while self._statuses:
+            statuses.append(asdict(self._statuses.popleft()))
+        return events, statuses
+
+
+@serve.deployment(name=WORKER)
+class Worker:
+    """One replica: serves token streams, beats to the board, does what the board says."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        """Load the model; Serve sends no traffic before this returns.
+
+        Raises:
+            Exception: whatever kept the stack from being built.
+        """
+        self.replica = serve.get_replica_context().replica_id.unique_id
+        self._outbox = Outbox(self.replica)
+        self._options = options
+        folder = Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._journal = folder / f"failures-{self.replica}.jsonl"
+        self._stepper = Stepper(self._build, self._died)
+        self._stepper.ready.wait()
+        if self._stepper.failed is not None:
+            raise self._stepper.failed
+        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._node = ray.get_runtime_context().get_node_id()
+        self._applied: set[tuple[str, Any]] = set()
+        self._lease_serial = 0
+        for target in (self._beat_for_ever, self._obey_for_ever):
+            threading.Thread(target=target, daemon=True).start()
+
+    async def generate(self, data: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Serve one request: `hello`, then tokens, then `finish`; or one `rejected`."""
+        yield {"type": "hello", "replica": self.replica}
+        try:
+            async for event in self._stepper.generate(request_from_wire(data)):
+                yield step_event_to_wire(event)
+        except SpecError as error:
+            yield {"type": "rejected", "status": 400, "message": str(error)}
+        except CapacityError as error:
+            yield {"type": "rejected", "status": 429, "message": str(error)}
+
+    def status(self) -> dict[str, Any]:
+        """What the checker of this replica says of itself."""
+        return {"replica": self.replica, **self._stepper.stack.gate.status()}
+
+    def check_health(self) -> None:
+        """Serve replaces the replica when this raises.
+
+        Raises:
+            Exception: what ended the stepping thread.
+        """
+        if self._stepper.failed is not None:
+            raise self._stepper.failed
+
+    def _build(self) -> Stack:
+        return build(
+            self._options,
+            replica=self.replica,
+            sink=self._outbox,
+            report=self._outbox.report,
+            journal=self._journal,
+        )
+
+    def _died(self, error: Exception) -> None:
+        self._outbox.filled.set()
+
+    def _beat_for_ever(self) -> None:
+        while True:
+            self._outbox.filled.wait(BEAT_S)
+            events, statuses = self._outbox.drain()
+            beat = {
+                "pid": os.getpid(),
+                "node": self._node,
+                "events": events,
+                "statuses": statuses,
+                "step": self._stepper.stack.engine.stats().step,
+                **reading(self._stepper.stack),
+            }
+            self._board.beat.remote(self.replica, beat)
+            time.sleep(0.02)  # at most fifty beats a second, however much happens
+
+    def _obey_for_ever(self) -> None:
+        revision = -1
+        while True:
+            try:
+                wanted = ray.get(self._board.poll.remote(self.replica, revision), timeout=15.0)
+            except ray.exceptions.RayError:
+                time.sleep(0.5)  # without a board no lease is renewed: what is armed runs out
+                continue
+            revision = wanted["revision"]
+            self._stepper.call(lambda stack, wanted=wanted: self._apply(stack, wanted))
+
+    def _apply(self, stack: Stack, wanted: dict[str, Any]) -> None:
+        """Do what is new; runs on the stepping thread between two steps."""
+        lease = wanted["lease"]
+        for data in wanted["orders"]:
+            if self._is_new("order", data["occurrence"]):
+                stack.armoury.arm(order_from_wire(data))
+        if lease["serial"] != self._lease_serial:
+            self._lease_serial = lease["serial"]
+            stack.armoury.renew(lease["ttl_s"])
+        for occurrence in wanted["disarmed"]:
+            if self._is_new("disarm", occurrence):
+                stack.armoury.disarm(occurrence)
+        for switch in wanted["switches"]:
+            if self._is_new("switch", switch["serial"]):
+                order = {**switch["order"], "ttl_s": max(switch["left_s"], 0.001)}
+                stack.switchboard.switch(SwitchOrder(**order))
+
+    def _is_new(self, what: str, key: Any) -> bool:
+        if (what, key) in self._applied:
+            return False
+        self._applied.add((what, key))
+        return True
