@@ -62,7 +62,6 @@ class GuardGate:
             self._memory_changed,
         )
         self._runtime = guard.runtime
-        self._pages = pages
         self._sink = sink
         self._clock: Clock = clock or SystemClock()
         self._replica = replica
@@ -122,7 +121,6 @@ class GuardGate:
         else:
             resolution = self._ladder.climb(attempt, first)
             actions = self._actions(attempt, resolution)
-            self._contain(attempt, resolution, actions)
             low_memory = self._low_memory
             failures = (self._record(attempt, first, resolution, actions, low_memory, began_ns),)
             self._low_memory = None
@@ -210,24 +208,6 @@ class GuardGate:
         while len(self._recomputes) > _REQUESTS_REMEMBERED:
             self._recomputes.popitem(last=False)
         return Action.RECOMPUTE if count <= self.settings.recomputes_max else Action.REFUSE
-
-    def _contain(
-        self, attempt: StepAttempt, resolution: Resolution, actions: tuple[Action, ...]
-    ) -> None:
-        """Zero what a refused row wrote: a freed page is not overwritten before its next owner."""
-        if self._pages is None:
-            return
-        for request, action in zip(attempt.request_ids, actions, strict=True):
-            if action is not Action.REFUSE or not request:
-                continue
-            private = [
-                page
-                for page in self._pages.table(request)
-                if set(self._pages.tag(page).holders) <= {request}
-            ]
-            if private:
-                attempt.quarantine(private)
-                resolution.pages += [page for page in private if page not in resolution.pages]
 
     def _record(
         self,

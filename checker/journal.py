@@ -68,9 +68,9 @@ class Journal:
         for path in self._files():
             for line in path.read_text().splitlines():
                 if failure_id in line:
-                    record: dict[str, Any] = json.loads(line)
-                    if record.get("failure_id") == failure_id:
-                        return record
+                    stored: dict[str, Any] = json.loads(line)
+                    if stored.get("failure_id") == failure_id:
+                        return stored
         return None
 
     def _files(self) -> list[Path]:

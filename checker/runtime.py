@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
-from tocsin.checker.contract import Check, registry
+from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
 from tocsin.checker.switchboard import Switchboard
 from tocsin.core.calls import Call
@@ -161,14 +161,13 @@ class Runtime:
         return tuple(unit.id for unit in self._units.values() if self._wants(unit))
 
     def _wants(self, unit: Check, operator: Operator | None = None) -> bool:
-        if self._essential_only and (
-            unit.layer not in (Layer.MEMORY, Layer.STATE)
-            or not Profile.GUARD.includes(unit.profile)
-        ):
-            return False
         operators = unit.operators if operator is None else (operator,)
+        if self._essential_only:
+            if unit.layer not in (Layer.MEMORY, Layer.STATE):
+                return False
+            operators = tuple(one for one in operators if _is_guarded(unit, one))
         return any(
-            self.switchboard.profile_for(one, unit.layer).includes(unit.profile)
+            self.switchboard.profile_for(one, unit.layer).includes(unit.profile_at(one))
             for one in operators
         )
 
@@ -180,7 +179,7 @@ class Runtime:
         for unit in sorted(self._units.values(), key=lambda u: (list(Layer).index(u.layer), u.id)):
             for operator in unit.operators:
                 if self._wants(unit, operator):
-                    wanted.setdefault((operator, unit.phase), []).append(unit)
+                    wanted.setdefault((operator, phase_of(operator)), []).append(unit)
         for (operator, phase), units in wanted.items():
             listener = self._listener(operator, tuple(units), phase)
             self._removers.append(self.seams.add_check(operator, phase, listener))
@@ -220,6 +219,8 @@ class Runtime:
         """Run one check; one that raises fails open, loudly, and is out for this step."""
         try:
             ratio = site.unit.ratio(call, **site.thresholds)
+            if ratio.numel() == 0:
+                return  # nothing to check here
             rows = 0 if site.operator in _WHOLE else call.rows
             self.buffer.write(site.index, ratio, rows)
             if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
@@ -310,6 +311,10 @@ def finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
         impact=unit.impact,
         depth=site.depth,
     )
+
+
+def _is_guarded(unit: Check, operator: Operator) -> bool:
+    return Profile.GUARD.includes(unit.profile_at(operator))
 
 
 def _with_thresholds(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, Check]:
