@@ -73,11 +73,18 @@ class Dispatcher:
             else:
                 self._dead_since.setdefault(index, self.clock.now_ns())
         await self.follow()
-        for record in self.records:
-            if record.state == "planned" and self._due(record):
-                target = self._target(record)
-                if target is not None:
-                    await self._order(record, target)
+        due = [one for one in self.records if one.state == "planned" and self._due(one)]
+        # A fault on a process needs all replicas free: while one waits, no other fault begins.
+        due.sort(key=lambda one: one.planned.scope is not Scope.PROCESS)
+        waits = False
+        for record in due:
+            if waits and record.planned.scope is Scope.WORKER:
+                continue
+            target = self._target(record)
+            if target is not None:
+                await self._order(record, target)
+            elif record.planned.scope is Scope.PROCESS:
+                waits = True
 
     async def follow(self) -> None:
         """Take in what the targets say of their orders."""

@@ -165,7 +165,8 @@ def manifest(case: Case) -> dict[str, Any]:
 
 def spec_document(spec: Experiment) -> dict[str, Any]:
     """The experiment as a document that `Experiment.model_validate` reads again."""
-    return _durations(spec.model_dump(mode="json", by_alias=True))
+    document: dict[str, Any] = _durations(spec.model_dump(mode="json", by_alias=True))
+    return document
 
 
 def occurrence_document(one: OccurrenceRecord) -> dict[str, Any]:
