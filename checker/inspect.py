@@ -4,6 +4,7 @@ The name of this module is the name of its function; nothing may put this folder
 """
 
 import dataclasses
+import math
 import operator as arithmetic
 import types
 import typing
@@ -99,7 +100,7 @@ def build(operator: str, fields: Mapping[str, Any]) -> Call:
         )
     given = {name: value for name, value in fields.items() if value is not None}
     missing = [name for name in required(record) if name not in given]
-    if record is VarlenAttentionCall and "qkv" not in given:
+    if record is VarlenAttentionCall and not given.keys() & {"qkv", "total_q", "total_k"}:
         missing += [name for name in ("q", "k", "v") if name not in given]
     if missing:
         raise ContractError(
@@ -202,7 +203,8 @@ def _batched(record: type[Call], values: dict[str, Any]) -> dict[str, Any]:
     for name, trailing in _TRAILING.get(record, {}).items():
         value = values.get(name)
         if isinstance(value, Tensor) and value.ndim >= trailing:
-            values[name] = value.reshape(-1, *value.shape[value.ndim - trailing :])
+            lead = value.ndim - trailing
+            values[name] = value.reshape(math.prod(value.shape[:lead]), *value.shape[lead:])
     return values
 
 

@@ -25,6 +25,11 @@ def over(residual: Tensor, limit: Tensor | float) -> Tensor:
     return ratio.to(torch.float32)
 
 
+def bounded(scale: Tensor, reach: Tensor) -> Tensor:
+    """A scale seen in an output, at most what the input allows; infinite where it is no number."""
+    return torch.where(scale < torch.inf, torch.minimum(scale, reach), torch.inf)
+
+
 def violated(bad: Tensor) -> Tensor:
     """Infinity where `bad` is true, 0 elsewhere, in float32; for rules without a tolerance."""
     ratio = torch.zeros_like(bad, dtype=torch.float32)

@@ -3,6 +3,7 @@
 from typing import Final
 
 import torch
+from torch import Tensor
 
 FLOATS: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 INTEGERS: Final = frozenset({torch.int32, torch.int64})
@@ -31,3 +32,10 @@ def smallest_step(dtype: torch.dtype) -> float:
 def largest(dtype: torch.dtype) -> float:
     """Largest finite number of a floating dtype."""
     return torch.finfo(dtype).max
+
+
+def norm(tensor: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+    """Euclidean norm along axes, summed and returned in float32; infinite where that overflows."""
+    wide = tensor.to(torch.float32) if tensor.dtype is torch.float64 else tensor
+    result: Tensor = torch.linalg.vector_norm(wide, dim=dim, dtype=torch.float32)
+    return result

@@ -112,8 +112,10 @@ def _rope(call: RopeCall) -> str:
         return f"cos has {cos.shape[2]} columns, expected an even number up to {size}"
     if call.position_ids.shape[0] not in (1, rows) or call.position_ids.shape[1] != positions:
         return f"position_ids is {list(call.position_ids.shape)}, expected [R|1,{positions}]"
-    if call.inv_freq is not None and call.inv_freq.shape != (cos.shape[2] // 2,):
-        return f"inv_freq is {list(call.inv_freq.shape)}, expected [{cos.shape[2] // 2}]"
+    if call.inv_freq is not None:
+        found = not_floating(inv_freq=call.inv_freq) or wrong_shape(
+            "inv_freq", call.inv_freq, (cos.shape[2] // 2,)
+        )
     for name, out, like in (("q_out", call.q_out, q), ("k_out", call.k_out, k)):
         if out is not None:
             found = found or not_floating(**{name: out}) or wrong_shape(name, out, like.shape)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from tocsin.checker.contract import check
+from tocsin.checker.operands import wrong_dtype
 from tocsin.checker.ratios import alarm, violated
 from tocsin.checker.structure import problem
 from tocsin.core.calls import VarlenAttentionCall
@@ -48,8 +49,8 @@ def cu_seqlens(call: VarlenAttentionCall) -> Tensor:
 def _well_formed(call: VarlenAttentionCall) -> bool:
     lengths = (call.cu_seqlens_q, call.cu_seqlens_k)
     return (
-        all(isinstance(cu, Tensor) for cu in lengths)
-        and all(cu.dtype is torch.int32 and cu.ndim == 1 and cu.numel() > 0 for cu in lengths)
+        not wrong_dtype({torch.int32}, cu_seqlens_q=lengths[0], cu_seqlens_k=lengths[1])
+        and all(cu.ndim == 1 and cu.numel() > 0 for cu in lengths)
         and lengths[0].shape == lengths[1].shape
         and all(
             isinstance(length, int) and not isinstance(length, bool) and length >= 0

@@ -73,9 +73,9 @@ def _hides_fully(call: AttentionCall) -> bool:
 
 
 def _polarity(mask: Tensor) -> Tensor:
-    """[1]: an additive mask that is all zeros and ones was meant as 1 = may attend; NaN is NaN."""
+    """[1]: an additive mask of zeros and ones was meant as a bool; +inf and NaN mean nothing."""
     if mask.dtype is torch.bool or mask.numel() == 0:
         return torch.zeros(1, dtype=torch.float32, device=mask.device)
     ones = mask == 1
     turned = (ones | (mask == 0)).all() & ones.any()
-    return violated((turned | mask.isnan().any()).reshape(1))
+    return violated((turned | ~(mask < torch.inf).all()).reshape(1))

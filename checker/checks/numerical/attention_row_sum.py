@@ -5,8 +5,8 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.masks import added_scores, allowed_keys, by_kv_head
-from tocsin.checker.ratios import nothing, over
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.ratios import bounded, nothing, over
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import AttentionCall
 from tocsin.core.terms import Priority
@@ -127,6 +127,5 @@ def _mix(weights: Tensor, call: AttentionCall, allowed: Tensor | None) -> Tensor
 
 def _scale(output: Tensor, mixed: Tensor) -> Tensor:
     """Norm of an output, at most that of the values it mixes; infinite where it is no number."""
-    norm = torch.linalg.vector_norm(output, dim=-1, dtype=torch.float32)
     bound = mixed[..., 2].sqrt() * (1 + 2.0**-6)
-    return torch.where(norm < torch.inf, torch.minimum(norm, bound), torch.inf)
+    return bounded(norm(output), bound)

@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tocsin.checker.contract import check
-from tocsin.checker.ratios import nothing, over
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.ratios import bounded, nothing, over
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import LinearCall
 from tocsin.core.terms import Priority
@@ -46,15 +46,13 @@ def linear_checksum(call: LinearCall, limit_ulp: float = 4.0, accumulation: floa
     if bias_sums is not None:
         expected = expected + bias_sums
     residual = y.sum(dim=-1, dtype=torch.float32) - expected
-    reach = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * norms
+    reach = norm(x)[:, None] * norms
     if bias_norms is not None:
         reach = reach + bias_norms
     limit = reach * (accumulation * hidden**0.5 + 4) * U32
     dtype = call.output.dtype
     if unit_roundoff(dtype) > U32:
-        norm = torch.linalg.vector_norm(y, dim=-1, dtype=torch.float32)
-        scale = torch.where(norm < torch.inf, torch.minimum(norm, reach), torch.inf)
-        limit = limit + scale * (limit_ulp * unit_roundoff(dtype))
+        limit = limit + bounded(norm(y), reach) * (limit_ulp * unit_roundoff(dtype))
     limit = limit + limit_ulp * call.block_size**0.5 * smallest_step(dtype)
     return over(residual, limit).amax(dim=-1)
 
@@ -76,10 +74,10 @@ def checksums(call: LinearCall) -> tuple[Tensor, Tensor, Tensor | None, Tensor |
         if sums is None:
             sums = grouped.sum(dim=-1, dtype=torch.float32).T
         if norms is None:
-            norms = torch.linalg.vector_norm(grouped, dim=(0, 2), dtype=torch.float32)
+            norms = norm(grouped, dim=(0, 2))
     if call.bias is not None:
         grouped = blocks(call.bias, call.block_size)
-        bias_norms = torch.linalg.vector_norm(grouped, dim=-1, dtype=torch.float32)
+        bias_norms = norm(grouped)
         if bias_sums is None:
             bias_sums = grouped.sum(dim=-1, dtype=torch.float32)
     return sums.to(torch.float32), norms.to(torch.float32), bias_sums, bias_norms

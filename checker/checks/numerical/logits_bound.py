@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import over
-from tocsin.checker.rounding import U32, largest, smallest_step, unit_roundoff
+from tocsin.checker.rounding import U32, largest, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import LogitsCall
 from tocsin.core.terms import Priority, Profile
@@ -42,14 +42,12 @@ def logits_bound(call: LogitsCall, limit: float = 1.0) -> Tensor:
     if call.hidden is None or weight_norm is None:
         return over(magnitude / min(largest(call.logits.dtype), largest(torch.float32)), limit)
     hidden = call.hidden.reshape(logits.shape[0], -1)
-    norm = torch.linalg.vector_norm(hidden, dim=-1, dtype=torch.float32)
     slack = slack + 2 * hidden.shape[-1] ** 0.5 * U32
-    bound = norm * weight_norm.to(torch.float32).reshape(()) * slack
+    bound = norm(hidden) * weight_norm.to(torch.float32).reshape(()) * slack
     return over(magnitude, bound * limit + smallest_step(call.logits.dtype))
 
 
 def _weight_norm(call: LogitsCall) -> Tensor | None:
     if call.weight_norm_max is not None or call.weight is None:
         return call.weight_norm_max
-    norms: Tensor = torch.linalg.vector_norm(call.weight, dim=-1, dtype=torch.float32)
-    return norms.amax()
+    return norm(call.weight).amax()

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tocsin.checker.contract import check
-from tocsin.checker.ratios import nothing, over
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.ratios import bounded, nothing, over
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import RMSNormCall
 from tocsin.core.terms import Priority
@@ -39,8 +39,7 @@ def rms_dot(call: RMSNormCall, limit_ulp: float = 6.0) -> Tensor:
     rstd = (x.square().mean(dim=-1) + call.eps).rsqrt()
     residual = y.sum(dim=-1, dtype=torch.float32) - rstd * (x @ weight)
     # The output's own norm is the best scale, but a fault can inflate it: the input bounds it.
-    norm = torch.linalg.vector_norm(y, dim=-1, dtype=torch.float32)
     bound = weight.abs().amax() * (size**0.5 * (1 + 4 * unit_roundoff(y.dtype)))
-    scale = torch.where(norm < torch.inf, torch.minimum(norm, bound), torch.inf)
-    share = limit_ulp * unit_roundoff(y.dtype) + 2 * size**0.5 * U32
+    scale = bounded(norm(y), bound)
+    share = limit_ulp * unit_roundoff(y.dtype) + 3 * size**0.5 * U32
     return over(residual, scale * share + 2 * size**0.5 * smallest_step(y.dtype))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import nothing, over
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import RMSNormCall
 from tocsin.core.terms import Priority
@@ -40,12 +40,14 @@ def rms_range(call: RMSNormCall, limit_ulp: float = 4.0) -> Tensor:
     y = call.output.reshape(x.shape).to(torch.float32)
     weight = (call.weight if call.weight_trusted is None else call.weight_trusted).to(torch.float32)
     magnitude = weight.abs()
-    kept = magnitude > _SMALL * magnitude.amax()
+    largest = magnitude.amax()
+    kept = magnitude > _SMALL * largest
     inverse = torch.where(kept, weight.reciprocal(), 0.0)
     squares = x.square()
     mean = squares.mean(dim=-1)
     expected = ((squares @ kept.to(torch.float32)) / (mean + call.eps)).sqrt()
-    found = torch.linalg.vector_norm(y * inverse, dim=-1)
-    step = smallest_step(call.output.dtype) * torch.linalg.vector_norm(inverse)
+    found = norm(y * inverse)
+    step = smallest_step(call.output.dtype) * norm(inverse)
+    step = step + 0.0 * largest  # a weight that is no number leaves no channel: no limit either
     roundoff = limit_ulp * unit_roundoff(call.output.dtype) + 32 * U32
     return over(found - expected, expected * roundoff + step)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import nothing, over
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import RopeCall
 from tocsin.core.terms import Priority
@@ -50,7 +50,7 @@ def _distance(x: Tensor, y: Tensor, factors: Tensor, scale: float, limit_ulp: fl
     if turned < size:  # partial rotation: the rest passes through
         expected = expected + wide[..., turned:].sum(dim=-1)
     residual = y.sum(dim=-1, dtype=torch.float32) - expected
-    norm = torch.linalg.vector_norm(wide, dim=-1) * max(1.0, scale)
-    share = limit_ulp * unit_roundoff(y.dtype) + (8 + 2 * size**0.5) * U32
-    limit = norm * share + 4 * size**0.5 * smallest_step(y.dtype)
+    length = norm(wide) * max(1.0, scale)
+    share = limit_ulp * unit_roundoff(y.dtype) + (8 + 3 * size**0.5) * U32
+    limit = length * share + 4 * size**0.5 * smallest_step(y.dtype)
     return over(residual, limit).amax(dim=1).reshape(-1)

@@ -1,0 +1,599 @@
+"""Valid calls of every operator: what a check must be silent on, edges included.
+
+A maker takes a generator and a floating dtype and returns one call with its output, computed as
+the models do it. Every operator has an all-zero row, one token, its largest shape and mixed
+lengths among its cases. Axes: see tocsin/core/calls.py.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from tocsin.core import calls
+from tocsin.core.calls import Call
+from tocsin.core.terms import Operator
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+Maker = Callable[[Generator, torch.dtype], Call]
+
+
+def generator(seed: int = 0) -> Generator:
+    """A private stream, so that one case never moves another."""
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(g: Generator, dtype: torch.dtype, *shape: int, scale: float = 1.0) -> Tensor:
+    return (torch.randn(*shape, generator=g) * scale).to(dtype)
+
+
+def integers(g: Generator, high: int, *shape: int) -> Tensor:
+    return torch.randint(0, high, shape, generator=g)
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+def tokenizer(g: Generator, lengths: tuple[int, ...], side: str = "") -> Call:
+    """One row a length; padded on one side to the longest, with positions made from the mask."""
+    longest = max(lengths)
+    steps = torch.arange(longest)
+    real = torch.stack(
+        [steps >= longest - n if side == "left" else steps < n for n in lengths]
+    ).long()
+    positions = (real.cumsum(1) - 1).masked_fill(real == 0, 1)
+    return calls.TokenizerOutputCall(
+        input_ids=integers(g, 100, len(lengths), longest),
+        attention_mask=real if side else None,
+        position_ids=positions,
+        vocab_size=100,
+        max_length=64,
+        rows=len(lengths),
+    )
+
+
+def embedding(g: Generator, dtype: torch.dtype, *shape: int) -> Call:
+    ids, weight = integers(g, 50, *shape), normal(g, dtype, 50, 24)
+    output = functional.embedding(ids, weight)
+    return calls.EmbeddingCall(input_ids=ids, weight=weight, output=output)
+
+
+def batch(g: Generator, rows: int, each: int) -> Call:
+    ids, start = integers(g, 100, rows * each), integers(g, 40, rows)
+    positions = (start[:, None] + torch.arange(each)).flatten()
+    return calls.BatchCall(
+        input_ids=ids,
+        input_ids_expected=ids.clone(),
+        position_ids=positions,
+        position_ids_expected=positions.clone(),
+        vocab_size=100,
+        request_ids=tuple(f"r{row}" for row in range(rows)),
+        rows=rows,
+    )
+
+
+# --- the layers ---------------------------------------------------------------------------------
+
+
+def rope(
+    g: Generator,
+    dtype: torch.dtype,
+    positions: Tensor,
+    heads: tuple[int, int] = (4, 2),
+    size: int = 16,
+    turned: int | None = None,
+    table_scale: float = 1.0,
+    table_dtype: torch.dtype | None = None,
+    scale: float = 1.0,
+) -> calls.RopeCall:
+    """Rotated as Transformers does it: the table in float32 and cast, products in the dtype."""
+    rows, steps = positions.shape
+    turned = size if turned is None else turned
+    inv_freq = 1.0 / 10_000.0 ** (torch.arange(0, turned, 2).float() / turned)
+    angles = positions[..., None].float() * inv_freq
+    angles = torch.cat((angles, angles), dim=-1)
+    cos = (angles.cos() * table_scale).to(table_dtype or dtype)
+    sin = (angles.sin() * table_scale).to(table_dtype or dtype)
+    q = normal(g, dtype, rows, heads[0], steps, size, scale=scale)
+    k = normal(g, dtype, rows, heads[1], steps, size, scale=scale)
+    q[0, 0, 0] = 0
+    return calls.RopeCall(
+        q=q,
+        k=k,
+        cos=cos,
+        sin=sin,
+        position_ids=positions,
+        q_out=rotated(q, cos, sin).to(dtype),
+        k_out=rotated(k, cos, sin).to(dtype),
+        inv_freq=inv_freq.double(),
+        table_scale=table_scale,
+        rows=rows,
+    )
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = cos.shape[-1]
+    part, rest = x[..., :turned], x[..., turned:]
+    half = torch.cat((-part[..., turned // 2 :], part[..., : turned // 2]), dim=-1)
+    return torch.cat((part * cos[:, None] + half * sin[:, None], rest), dim=-1)
+
+
+def consecutive(g: Generator, rows: int, steps: int, high: int = 2048) -> Tensor:
+    return integers(g, high, rows, 1) + torch.arange(steps)
+
+
+def rms_norm(
+    g: Generator, dtype: torch.dtype, *shape: int, scale: float = 1.0, gemma: bool = False
+) -> calls.RMSNormCall:
+    """Llama rounds before the weight, Gemma after it; one row is all zero."""
+    x = normal(g, dtype, *shape, scale=scale)
+    if x.ndim > 1:
+        x.flatten(0, -2)[0] = 0
+    weight = normal(g, dtype, shape[-1], scale=0.3) + 1
+    wide = x.float()
+    normed = wide * (wide.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    output = (normed * weight.float()).to(dtype) if gemma else weight * normed.to(dtype)
+    return calls.RMSNormCall(x=x, weight=weight, eps=1e-5, output=output)
+
+
+def linear(
+    g: Generator,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    features: int,
+    bias: bool = False,
+    scale: float = 1.0,
+) -> calls.LinearCall:
+    x = normal(g, dtype, *shape, scale=scale)
+    if x.ndim > 1:
+        x.flatten(0, -2)[0] = 0
+    weight = normal(g, dtype, features, shape[-1], scale=shape[-1] ** -0.5)
+    offset = normal(g, dtype, features) if bias else None
+    output = functional.linear(x, weight, offset)
+    return calls.LinearCall(x=x, weight=weight, bias=offset, output=output)
+
+
+def swiglu(
+    g: Generator,
+    dtype: torch.dtype,
+    *shape: int,
+    activation: str = "silu",
+    fused: bool = False,
+    scale: float = 2.0,
+) -> calls.SwiGLUCall:
+    act: Mapping[str, Callable[[Tensor], Tensor]] = {
+        "silu": functional.silu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    }
+    gate, up = normal(g, dtype, *shape, scale=scale), normal(g, dtype, *shape, scale=scale)
+    if gate.ndim > 1:
+        gate.flatten(0, -2)[0] = 0
+    chosen = act[activation]
+    output = (chosen(gate.float()) * up.float()).to(dtype) if fused else chosen(gate) * up
+    return calls.SwiGLUCall(gate=gate, up=up, output=output, activation=activation)
+
+
+def residual(g: Generator, dtype: torch.dtype, *shape: int) -> calls.ResidualCall:
+    x, delta = normal(g, dtype, *shape, scale=8.0), normal(g, dtype, *shape)
+    if x.ndim > 1:
+        x.flatten(0, -2)[0] = 0
+        delta.flatten(0, -2)[0] = 0
+    return calls.ResidualCall(x=x, delta=delta, output=x + delta)
+
+
+def logits(g: Generator, dtype: torch.dtype, *lead: int) -> calls.LogitsCall:
+    hidden, weight = normal(g, dtype, *lead, 32, scale=4.0), normal(g, dtype, 90, 32)
+    hidden.flatten(0, -2)[0] = 0
+    return calls.LogitsCall(logits=hidden @ weight.T, hidden=hidden, weight=weight)
+
+
+def all_reduce(g: Generator, dtype: torch.dtype, ranks: int, *shape: int) -> calls.AllReduceCall:
+    """Summed rank after rank in the dtype, as a ring does it."""
+    partials = normal(g, dtype, ranks, *shape)
+    output = partials[0].clone()
+    for partial in partials[1:]:
+        output = output + partial
+    return calls.AllReduceCall(partials=partials, output=output)
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+def attention(
+    g: Generator,
+    dtype: torch.dtype,
+    lengths: tuple[int, int] = (6, 6),
+    *,
+    heads: tuple[int, int] = (4, 2),
+    rows: int = 2,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+    eager: bool = False,
+    size: int = 16,
+    sharp: float = 1.0,
+) -> calls.AttentionCall:
+    """The kernel's own arithmetic (SDPA), or eager attention with scores rounded to the dtype."""
+    queries, keys = lengths
+    q = normal(g, dtype, rows, heads[0], queries, size, scale=sharp)
+    k = normal(g, dtype, rows, heads[1], keys, size, scale=sharp)
+    v = normal(g, dtype, rows, heads[1], keys, size)
+    v[0, :, 0] = 0
+    if mask is not None and mask.is_floating_point():
+        mask = mask.to(dtype)
+    call = calls.AttentionCall(
+        q=q, k=k, v=v, mask=mask, causal=causal, scale=scale, softcap=softcap, rows=rows
+    )
+    if eager or softcap is not None:
+        call.output, call.lse = _eager(call)
+    else:
+        full = mask
+        if causal:
+            full = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+            full = full if mask is None else full & mask
+        call.output = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=full, scale=scale, enable_gqa=True
+        )
+    return call
+
+
+def _eager(call: calls.AttentionCall) -> tuple[Tensor, Tensor]:
+    groups = call.q.shape[1] // call.k.shape[1]
+    k, v = call.k.repeat_interleave(groups, 1), call.v.repeat_interleave(groups, 1)
+    factor = call.q.shape[-1] ** -0.5 if call.scale is None else call.scale
+    scores = (call.q @ k.transpose(-1, -2)) * factor
+    if call.softcap is not None:
+        scores = torch.tanh(scores / call.softcap) * call.softcap
+    if call.mask is not None:
+        if call.mask.dtype is torch.bool:
+            scores = scores.masked_fill(~call.mask, float("-inf"))
+        else:
+            scores = scores + call.mask
+    if call.causal:
+        queries, keys = scores.shape[-2:]
+        seen = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+        scores = scores.masked_fill(~seen, float("-inf"))
+    weights = scores.softmax(-1, dtype=torch.float32)
+    return weights.to(v.dtype) @ v, scores.float().logsumexp(-1)
+
+
+def left_padded(steps: int, pads: tuple[int, ...]) -> Tensor:
+    """[R,1,S,S] bool: causal, the first `pads` keys of a row hidden."""
+    causal = torch.ones(steps, steps, dtype=torch.bool).tril()
+    real = torch.stack([torch.arange(steps) >= pad for pad in pads])
+    return causal & real[:, None, None, :]
+
+
+def paged_tail(positions: tuple[int, ...], keys: int) -> Tensor:
+    """[R,1,1,L] bool: decoding rows of different lengths, keys rounded up to whole pages."""
+    return (torch.arange(keys) <= torch.tensor(positions)[:, None])[:, None, None, :]
+
+
+def additive(mask: Tensor, floor: float) -> Tensor:
+    return torch.zeros(mask.shape).masked_fill(~mask, floor)
+
+
+def varlen(
+    g: Generator, dtype: torch.dtype, q_lens: tuple[int, ...], k_lens: tuple[int, ...], form: str
+) -> calls.VarlenAttentionCall:
+    """Packed lengths with their tensors (`qkv`, `q k v`), or the metadata alone (`none`)."""
+
+    def cumulative(lengths: tuple[int, ...]) -> Tensor:
+        total = torch.tensor([0, *lengths]).cumsum(0)
+        return total.to(torch.int32)
+
+    call = calls.VarlenAttentionCall(
+        cu_seqlens_q=cumulative(q_lens),
+        cu_seqlens_k=cumulative(k_lens),
+        max_seqlen_q=max(q_lens),
+        max_seqlen_k=max(k_lens),
+        total_q=sum(q_lens),
+        total_k=sum(k_lens),
+    )
+    if form == "qkv":
+        call.qkv = normal(g, dtype, sum(q_lens), 3, 2, 8)
+    elif form == "q k v":
+        call.q = normal(g, dtype, sum(q_lens), 4, 8)
+        call.k, call.v = normal(g, dtype, sum(k_lens), 2, 8), normal(g, dtype, sum(k_lens), 2, 8)
+        call.output = normal(g, dtype, sum(q_lens), 4, 8)
+    return call
+
+
+# --- the KV cache -------------------------------------------------------------------------------
+
+
+def kv_update(
+    g: Generator,
+    dtype: torch.dtype,
+    lengths: tuple[int, ...],
+    new: int,
+    pads: tuple[int, ...] | None = None,
+    side: str = "left",
+    page_size: int = 4,
+) -> calls.KVUpdateCall:
+    """Append `new - pad` tokens to each row of a length after the update; 0 is an idle row."""
+    rows, blocks = len(lengths), -(-max(lengths) // page_size) + 1
+    pool = torch.randperm(rows * blocks, generator=g) + 1  # page 0 is the null page
+    table = torch.full((rows, blocks), -1)
+    owners = torch.full((rows * blocks + 2,), -1)
+    slots = torch.full((rows, new), -1)
+    positions = torch.zeros(rows, new, dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        used = -(-length // page_size)
+        table[row, :used] = pool[row * blocks : row * blocks + used]
+        owners[table[row, :used]] = row
+        count = 0 if length == 0 else new - (pads[row] if pads else 0)
+        first = new - count if side == "left" else 0
+        for index in range(count):
+            position = length - count + index
+            positions[row, first + index] = position
+            slots[row, first + index] = table[row, position // page_size] * page_size + (
+                position % page_size
+            )
+    new_key = normal(g, dtype, rows * new, 2, 8)
+    new_value = normal(g, dtype, rows * new, 2, 8)
+    key_cache = normal(g, dtype, rows * blocks + 2, page_size, 2, 8)
+    value_cache = normal(g, dtype, rows * blocks + 2, page_size, 2, 8)
+    flat, real = slots.flatten(), slots.flatten() >= 0
+    key_cache.flatten(0, 1)[flat[real]] = new_key[real]
+    value_cache.flatten(0, 1)[flat[real]] = new_value[real]
+    return calls.KVUpdateCall(
+        key_cache=key_cache,
+        value_cache=value_cache,
+        new_key=new_key,
+        new_value=new_value,
+        slot_mapping=flat,
+        block_table=table,
+        seq_lens=torch.tensor(lengths),
+        position_ids=positions.flatten(),
+        owners=owners,
+        rows=rows,
+    )
+
+
+def kv_read(g: Generator, pages_a_row: tuple[int, ...], shared: int = 0) -> calls.KVReadCall:
+    """Private pages of each row, the first `shared` pages of every row being the same ones."""
+    rows: list[int] = []
+    pages: list[int] = []
+    owners: list[int] = []
+    places: list[int] = []
+    next_page = shared + 1
+    for row, count in enumerate(pages_a_row):
+        for place in range(count):
+            is_shared = place < shared
+            rows.append(row)
+            owners.append(-1 if is_shared else row)
+            places.append(place)
+            pages.append(place + 1 if is_shared else next_page)
+            next_page += not is_shared
+    entries = len(rows)
+    sums = torch.randint(-(2**62), 2**62, (entries, 6), generator=g)
+    epochs, lengths = integers(g, 9, entries), torch.full((entries,), 16)
+    first = torch.tensor(places, dtype=torch.int64) * 16
+    owner = torch.tensor(owners, dtype=torch.int64)
+    return calls.KVReadCall(
+        entry_rows=torch.tensor(rows, dtype=torch.int64),
+        pages=torch.tensor(pages, dtype=torch.int64),
+        sums=sums,
+        sums_expected=sums.clone(),
+        owners=owner,
+        owners_expected=owner.clone(),
+        epochs=epochs,
+        epochs_expected=epochs.clone(),
+        first_positions=first,
+        first_positions_expected=first.clone(),
+        lengths=lengths,
+        lengths_expected=lengths.clone(),
+        rows=len(pages_a_row),
+    )
+
+
+def weight(g: Generator, count: int) -> calls.WeightCall:
+    sums = torch.randint(-(2**62), 2**62, (count,), generator=g)
+    return calls.WeightCall(sums=sums, sums_expected=sums.clone())
+
+
+# --- sampling and answers -----------------------------------------------------------------------
+
+
+def logit_processor(
+    g: Generator, dtype: torch.dtype, rows: int, floor: float, allowed: bool = True
+) -> calls.LogitProcessorCall:
+    before = normal(g, dtype, rows, 40)
+    kept = torch.rand(rows, 40, generator=g) < 0.3
+    kept[:, 7] = True
+    after = before.masked_fill(~kept, floor if floor < -1e30 else torch.finfo(dtype).min)
+    return calls.LogitProcessorCall(before=before, after=after, allowed=kept if allowed else None)
+
+
+def sampler(
+    g: Generator, dtype: torch.dtype, rows: int, temperature: float, top_k: int = -1
+) -> calls.SamplerCall:
+    scores = torch.randn(rows, 40, generator=g)
+    scores[0] = 0  # all equal: every id is an argmax
+    if top_k > 0:
+        kept = scores.topk(top_k, dim=-1).indices
+        scores = torch.full_like(scores, -torch.inf).scatter(1, kept, scores.gather(1, kept))
+    probs = scores.softmax(-1).to(dtype)
+    ids = (
+        probs.argmax(-1)
+        if temperature == 0
+        else torch.multinomial(probs.float(), 1, generator=g)[:, 0]
+    )
+    return calls.SamplerCall(
+        probs=probs, token_ids=ids, temperature=temperature, top_p=1.0, top_k=top_k
+    )
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "degrees": {"type": "number"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def answer(text: str) -> calls.StructuredOutputCall:
+    return calls.StructuredOutputCall(text=text, json_schema=SCHEMA)
+
+
+_INF, _MIN = float("-inf"), -3.0e4
+
+VALID: Mapping[Operator, Mapping[str, Maker]] = {
+    Operator.TOKENIZER_OUTPUT: {
+        "mixed lengths, left padding": lambda g, d: tokenizer(g, (3, 9, 1), "left"),
+        "mixed lengths, right padding": lambda g, d: tokenizer(g, (3, 9, 1), "right"),
+        "no mask": lambda g, d: tokenizer(g, (5, 5)),
+        "one token": lambda g, d: tokenizer(g, (1,), "left"),
+        "a row without tokens": lambda g, d: tokenizer(g, (0, 4), "left"),
+        "largest": lambda g, d: tokenizer(g, (64,) * 8, "right"),
+    },
+    Operator.EMBEDDING: {
+        "plain": lambda g, d: embedding(g, d, 3, 7),
+        "one token": lambda g, d: embedding(g, d, 1),
+        "three axes": lambda g, d: embedding(g, d, 2, 2, 3),
+        "largest": lambda g, d: embedding(g, d, 16, 64),
+    },
+    Operator.ROPE: {
+        "plain": lambda g, d: rope(g, d, consecutive(g, 2, 5)),
+        "one token": lambda g, d: rope(g, d, consecutive(g, 1, 1)),
+        "decode, mixed lengths": lambda g, d: rope(g, d, integers(g, 8192, 8, 1)),
+        "left padding": lambda g, d: rope(g, d, torch.tensor([[1, 1, 0, 1, 2], [0, 1, 2, 3, 4]])),
+        "partial rotation": lambda g, d: rope(g, d, consecutive(g, 2, 5), size=24, turned=8),
+        "scaled table": lambda g, d: rope(g, d, consecutive(g, 2, 5), table_scale=1.17),
+        "fp32 table": lambda g, d: rope(g, d, consecutive(g, 2, 5), table_dtype=torch.float32),
+        "tiny": lambda g, d: rope(g, d, consecutive(g, 2, 5), scale=1e-5),
+        "large": lambda g, d: rope(g, d, consecutive(g, 2, 5), scale=100.0),
+        "largest": lambda g, d: rope(g, d, consecutive(g, 1, 130, 32768), (9, 3), 64),
+    },
+    Operator.RMS_NORM: {
+        "plain": lambda g, d: rms_norm(g, d, 3, 4, 64),
+        "one token": lambda g, d: rms_norm(g, d, 1, 576),
+        "no batch axis": lambda g, d: rms_norm(g, d, 64),
+        "one feature": lambda g, d: rms_norm(g, d, 3, 1),
+        "small variance": lambda g, d: rms_norm(g, d, 8, 64, scale=1e-3),
+        "large": lambda g, d: rms_norm(g, d, 8, 64, scale=300.0),
+        "Gemma": lambda g, d: rms_norm(g, d, 3, 4, 64, gemma=True),
+        "largest": lambda g, d: rms_norm(g, d, 64, 4096),
+    },
+    Operator.LINEAR: {
+        "plain": lambda g, d: linear(g, d, (3, 4, 64), 256),
+        "one token": lambda g, d: linear(g, d, (1, 576), 192),
+        "no batch axis": lambda g, d: linear(g, d, (64,), 10),
+        "one number": lambda g, d: linear(g, d, (1, 1), 1),
+        "bias, odd blocks": lambda g, d: linear(g, d, (5, 48), 200, bias=True),
+        "small": lambda g, d: linear(g, d, (4, 64), 130, scale=1e-4),
+        "large": lambda g, d: linear(g, d, (4, 64), 130, scale=300.0),
+        "largest": lambda g, d: linear(g, d, (16, 1536), 576),
+    },
+    Operator.SWIGLU: {
+        "plain": lambda g, d: swiglu(g, d, 3, 4, 64),
+        "one token": lambda g, d: swiglu(g, d, 1, 1536),
+        "GELU": lambda g, d: swiglu(g, d, 8, 64, activation="gelu"),
+        "GELU, tanh": lambda g, d: swiglu(g, d, 8, 64, activation="gelu_tanh"),
+        "fused": lambda g, d: swiglu(g, d, 8, 64, fused=True),
+        "far ends": lambda g, d: swiglu(g, d, 8, 64, scale=12.0),
+        "largest": lambda g, d: swiglu(g, d, 64, 1536),
+    },
+    Operator.RESIDUAL: {
+        "plain": lambda g, d: residual(g, d, 3, 4, 64),
+        "one token": lambda g, d: residual(g, d, 1, 576),
+        "largest": lambda g, d: residual(g, d, 64, 4096),
+    },
+    Operator.ATTENTION: {
+        "plain": lambda g, d: attention(g, d),
+        "one token": lambda g, d: attention(g, d, (1, 1), rows=1),
+        "causal": lambda g, d: attention(g, d, causal=True),
+        "causal chunk": lambda g, d: attention(g, d, (4, 20), causal=True),
+        "decode, mixed lengths": lambda g, d: attention(
+            g, d, (1, 32), rows=4, mask=paged_tail((0, 7, 15, 30), 32)
+        ),
+        "left padding": lambda g, d: attention(g, d, (8, 8), mask=left_padded(8, (3, 0))),
+        "left padding, -inf": lambda g, d: attention(
+            g, d, (8, 8), mask=additive(left_padded(8, (3, 0)), _INF)
+        ),
+        "left padding, eager floor": lambda g, d: attention(
+            g, d, (8, 8), mask=additive(left_padded(8, (3, 0)), _MIN), eager=True
+        ),
+        "sliding window": lambda g, d: attention(
+            g, d, (12, 12), mask=left_padded(12, (0,)) & left_padded(12, (0,)).mT.tril(3).mT
+        ),
+        "mask for each head": lambda g, d: attention(
+            g, d, mask=left_padded(6, (0,)).expand(2, 4, 6, 6)
+        ),
+        "eager": lambda g, d: attention(g, d, causal=True, eager=True),
+        "sharp": lambda g, d: attention(g, d, (16, 16), causal=True, sharp=4.0, eager=True),
+        "sharp kernel": lambda g, d: attention(g, d, (16, 16), causal=True, sharp=4.0),
+        "soft cap": lambda g, d: attention(g, d, causal=True, softcap=20.0, scale=0.5),
+        "one head": lambda g, d: attention(g, d, heads=(1, 1), size=1),
+        "largest": lambda g, d: attention(g, d, (32, 256), heads=(9, 3), causal=True, size=64),
+    },
+    Operator.FLASH_ATTN_VARLEN: {
+        "metadata": lambda g, d: varlen(g, d, (1, 1, 1), (9, 1, 17), "none"),
+        "packed": lambda g, d: varlen(g, d, (3, 5), (3, 5), "qkv"),
+        "separate": lambda g, d: varlen(g, d, (1, 4), (7, 4), "q k v"),
+        "one token": lambda g, d: varlen(g, d, (1,), (1,), "qkv"),
+        "an empty sequence": lambda g, d: varlen(g, d, (3, 0, 2), (3, 0, 2), "q k v"),
+        "largest": lambda g, d: varlen(g, d, (64,) * 8, (256,) * 8, "q k v"),
+    },
+    Operator.KV_UPDATE: {
+        "decode, mixed lengths, an idle row": lambda g, d: kv_update(g, d, (3, 0, 9, 4), 1),
+        "prefill": lambda g, d: kv_update(g, d, (6,), 6),
+        "one token": lambda g, d: kv_update(g, d, (1,), 1),
+        "left padding": lambda g, d: kv_update(g, d, (2, 5), 5, (3, 0)),
+        "right padding": lambda g, d: kv_update(g, d, (2, 5), 5, (3, 0), "right"),
+        "largest": lambda g, d: kv_update(g, d, (64,) * 8, 32),
+    },
+    Operator.KV_READ: {
+        "mixed lengths": lambda g, d: kv_read(g, (3, 1, 5)),
+        "shared prefix": lambda g, d: kv_read(g, (3, 4, 2), shared=2),
+        "one page": lambda g, d: kv_read(g, (1,)),
+        "nothing in use": lambda g, d: kv_read(g, (0, 0)),
+        "an idle row": lambda g, d: kv_read(g, (2, 0, 3)),
+        "largest": lambda g, d: kv_read(g, (32,) * 8, shared=4),
+    },
+    Operator.BATCH: {
+        "decode": lambda g, d: batch(g, 8, 1),
+        "prefill": lambda g, d: batch(g, 1, 32),
+        "one token": lambda g, d: batch(g, 1, 1),
+    },
+    Operator.LOGITS: {
+        "plain": lambda g, d: logits(g, d, 2, 3),
+        "one token": lambda g, d: logits(g, d, 1),
+        "largest": lambda g, d: logits(g, d, 64),
+    },
+    Operator.LOGIT_PROCESSOR: {
+        "allowed set": lambda g, d: logit_processor(g, d, 4, _INF),
+        "lowest number": lambda g, d: logit_processor(g, d, 4, 0.0),
+        "no allowed set": lambda g, d: logit_processor(g, d, 1, _INF, allowed=False),
+    },
+    Operator.SAMPLER: {
+        "greedy": lambda g, d: sampler(g, d, 4, 0.0),
+        "sampled": lambda g, d: sampler(g, d, 4, 0.7),
+        "top k": lambda g, d: sampler(g, d, 4, 1.3, top_k=5),
+        "one row": lambda g, d: sampler(g, d, 1, 1.0),
+    },
+    Operator.ALL_REDUCE: {
+        "plain": lambda g, d: all_reduce(g, d, 4, 3, 64),
+        "one rank": lambda g, d: all_reduce(g, d, 1, 64),
+        "largest": lambda g, d: all_reduce(g, d, 8, 32, 576),
+    },
+    Operator.STRUCTURED_OUTPUT: {
+        "whole": lambda g, d: answer('{"city": "Trier", "degrees": -3.5}'),
+        "smallest": lambda g, d: answer('{"city":""}'),
+    },
+    Operator.WEIGHT: {
+        "plain": lambda g, d: weight(g, 7),
+        "one weight": lambda g, d: weight(g, 1),
+    },
+    Operator.DEVICE_MEMORY: {
+        "exactly enough": lambda g, d: calls.DeviceMemoryCall(
+            free_bytes=2 << 30, total_bytes=4 << 30
+        ),
+        "plenty": lambda g, d: calls.DeviceMemoryCall(free_bytes=1 << 40, total_bytes=1 << 41),
+    },
+}
+"""Operator → name of a case → its maker."""
