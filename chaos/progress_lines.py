@@ -45,9 +45,9 @@ class PlainView:
         self._say(short(text, _LETTERS_MOST))
 
     def end(self, verdict: RunVerdict, run_dir: Path, lines: tuple[str, ...]) -> None:
-        """The verdict, where the files are, and whatever else the run has to say."""
-        for line in (*end_lines(verdict, run_dir), *lines):
-            self._say(line)
+        """The verdict, its figures, and what the run has to say last."""
+        for line in (verdict_words(verdict), figures_words(verdict), *lines):
+            self._say(short(line, _LETTERS_MOST))
 
     def _say(self, line: str) -> None:
         """Write what the stream's encoding can hold: a log must not end a run."""
@@ -104,16 +104,4 @@ def figures_words(verdict: RunVerdict) -> str:
         f"{verdict.silent_corruptions:,}, lost {verdict.lost:,}, duplicated "
         f"{verdict.duplicated:,} · faults planned {planned}, fired {fired}, detected {detected}, "
         f"healed {healed}"
-    )
-
-
-def end_lines(verdict: RunVerdict, run_dir: Path) -> tuple[str, ...]:
-    """The last lines of a run."""
-    reasons = tuple(f"  because {short(reason, _LETTERS_MOST)}" for reason in verdict.reasons[:5])
-    return (
-        verdict_words(verdict),
-        *([short(verdict.sentence, _LETTERS_MOST)] if verdict.sentence else []),
-        *reasons,
-        figures_words(verdict),
-        f"report: {run_dir / 'report.html'}",
     )

@@ -15,8 +15,9 @@ from tocsin.chaos.progress import Progress, ProgressState
 from tocsin.chaos.progress_lines import (
     PlainView,
     clock_text,
-    end_lines,
+    figures_words,
     phase_words,
+    verdict_words,
 )
 from tocsin.chaos.report.wording import short
 from tocsin.chaos.verdict import RunVerdict
@@ -87,10 +88,9 @@ class LiveView:
         """Take the drawing away and leave the verdict."""
         self._stop()
         tone = "bold green" if verdict.exit_code == 0 else "bold red"
-        first, *rest = end_lines(verdict, run_dir)
-        self._console.print(Text(first, style=tone))
-        for line in (*rest, *lines):
-            self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(verdict_words(verdict), style=tone))
+        for line in (figures_words(verdict), *lines):
+            self._console.print(Text(short(line, 400)), soft_wrap=True)
 
     def _stop(self) -> None:
         if self._live is not None:

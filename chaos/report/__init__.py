@@ -1,13 +1,13 @@
 """The report of a chaos run: one HTML file that needs no network and says what is not known."""
 
 import datetime
-import os
 from pathlib import Path
 
 from tocsin.chaos.case import Case
 from tocsin.chaos.contract import faults, properties
 from tocsin.chaos.report.render import render
 from tocsin.chaos.report.view import view_of
+from tocsin.chaos.store import write_atomic
 from tocsin.chaos.verdict import RunVerdict
 
 __all__ = ["SIZE_BYTES_MAX", "write_report"]
@@ -41,7 +41,5 @@ def write_report(run_dir: Path, case: Case, verdict: RunVerdict) -> Path:
         if len(page) <= SIZE_BYTES_MAX:
             break
     path = run_dir / "report.html"
-    draft = path.with_suffix(".html.part")
-    draft.write_bytes(page)
-    os.replace(draft, path)
+    write_atomic(path, page)
     return path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tocsin.chaos.case import Case, Conclusion, PropertyVerdict
 from tocsin.chaos.contract import Property
+from tocsin.chaos.report.manifest import near
 from tocsin.chaos.report.model import (
     Banner,
     Fact,
@@ -48,9 +49,9 @@ def tone_of(conclusion: Conclusion, exit_code: int = 0) -> Tone:
     return Tone.BAD if tone is Tone.GOOD and exit_code else tone
 
 
-def banner_of(case: Case, verdict: RunVerdict, run_dir: Path) -> Banner:
+def banner_of(case: Case, verdict: RunVerdict, run_dir: Path, replay: str) -> Banner:
     """The verdict and how to see it again."""
-    run = shlex.quote(_near(run_dir))
+    run = shlex.quote(near(run_dir))
     facts = (
         Fact("Engine", verdict.engine or "unknown"),
         Fact("Model", verdict.model or "unknown"),
@@ -70,7 +71,7 @@ def banner_of(case: Case, verdict: RunVerdict, run_dir: Path) -> Banner:
             if reason.rstrip(".") not in verdict.sentence
         ),
         commands=(
-            Fact("Replay", f"tocsin chaos replay {run}"),
+            Fact("Replay", short(replay, 400)),
             Fact("Re-judge", f"tocsin chaos check {run}"),
         ),
         facts=tuple(Fact(fact.name, short(fact.value, 80)) for fact in facts),
@@ -185,7 +186,7 @@ def _reproductions(row: PropertyVerdict, run_dir: Path) -> tuple[str, ...]:
     folders = sorted((run_dir / "repro").glob("*/repro.py")) if run_dir.is_dir() else []
     wanted = {one.request_id for one in row.violations} | {one.occurrence for one in row.violations}
     mine = [path for path in folders if path.parent.name in wanted or row.id in path.parent.name]
-    return tuple(f"python {shlex.quote(_near(path))}" for path in mine[:_VIOLATIONS_SHOWN])
+    return tuple(f"python {shlex.quote(near(path))}" for path in mine[:_VIOLATIONS_SHOWN])
 
 
 def _none_wanted(name: str, count: int, known: bool) -> Figure:
@@ -200,10 +201,3 @@ def _all_wanted(name: str, count: int, whole: int, of: str) -> Figure:
     return Figure(
         name, f"{count:,}", f"of {whole:,} {of}", Tone.GOOD if count == whole else Tone.BAD
     )
-
-
-def _near(path: Path) -> str:
-    """The path as a person in the working directory would write it."""
-    absolute = path.absolute()
-    here = Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else path)

@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tocsin.chaos.case import Case
 from tocsin.chaos.contract import Fault, Property
@@ -11,6 +12,7 @@ from tocsin.chaos.report.answers import degraded_answers, differing, triages_of
 from tocsin.chaos.report.caveats import caveats_of
 from tocsin.chaos.report.incidents import false_alarms_of, fault_rows
 from tocsin.chaos.report.lifecycle import active_windows, fault_lanes
+from tocsin.chaos.report.manifest import read_manifest, replay_command
 from tocsin.chaos.report.model import Span, Timeline, View
 from tocsin.chaos.report.replicas import replica_lanes
 from tocsin.chaos.report.samples import phases_of, samples_of, series_of
@@ -45,7 +47,7 @@ def view_of(
         written: when the report is made.
         marks_most: how many marks the timeline may have.
     """
-    case = with_bounds(recorded)
+    case, manifest = with_bounds(recorded), read_manifest(run_dir)
     end_s = (case.t_end_ns - case.t_start_ns) / 1e9
     samples = samples_of(case.records, case.t_start_ns)
     diffs, diffs_total = differing(case, triages_of(case))
@@ -55,7 +57,7 @@ def view_of(
         title=case.spec.name,
         hypothesis=visible(" ".join(case.spec.hypothesis.split()), 600),
         written_at=written.strftime("%Y-%m-%d %H:%M:%S %Z").strip(),
-        banner=banner_of(case, verdict, run_dir),
+        banner=banner_of(case, verdict, run_dir, replay_command(manifest, case)),
         figures=figures_of(case, verdict),
         properties=property_rows(verdict, rules, diffs),
         timeline=Timeline(
@@ -77,9 +79,14 @@ def view_of(
         sins=sin_rows(verdict),
         caveats=caveats_of(case, verdict, catalogue),
         steps=next_steps(verdict, rules, run_dir),
-        environment=facts_of({str(key): value for key, value in case.facts.items()}),
-        certificate=facts_of({str(key): value for key, value in case.certificate.items()}),
+        environment=facts_of({**_ours(manifest), **case.facts}),
+        certificate=facts_of(case.certificate),
     )
+
+
+def _ours(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and host on our side; the system under test tells its own."""
+    return {key: manifest[key] for key in ("host", "versions") if key in manifest}
 
 
 def with_bounds(case: Case) -> Case:

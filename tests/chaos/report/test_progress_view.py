@@ -95,14 +95,14 @@ def test_a_log_that_cannot_hold_a_character_still_gets_its_line() -> None:
     assert b"132/240" in raw.getvalue()
 
 
-def test_the_end_tells_verdict_figures_and_report(tmp_path: Path) -> None:
-    """The last lines are those that a person needs, then what the run adds."""
+def test_the_end_tells_verdict_figures_and_what_the_run_adds(tmp_path: Path) -> None:
+    """Nothing is said twice: sentence, report and command come from the run itself."""
     stream = io.StringIO()
     PlainView(stream).end(passing()[1], tmp_path, ("one more",))
     lines = stream.getvalue().splitlines()
     assert lines[0] == "PASS (exit code 0)"
-    assert "silent corruptions 0, lost 0, duplicated 0" in lines[2]
-    assert lines[-2:] == [f"report: {tmp_path / 'report.html'}", "one more"]
+    assert "silent corruptions 0, lost 0, duplicated 0" in lines[1]
+    assert lines[2:] == ["one more"]
 
 
 def test_a_pass_with_another_exit_code_is_not_announced_as_one() -> None:

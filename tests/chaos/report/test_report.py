@@ -12,6 +12,7 @@ from tests.chaos.report.recorded import RUNS, Story, hostile, passing, verdict_o
 from tests.chaos.report.structure import structure_of
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.report import SIZE_BYTES_MAX, write_report
+from tocsin.chaos.store import load_case, write_case
 
 SECTIONS = (
     "verdict",
@@ -79,10 +80,27 @@ def test_long_hostile_labels_cost_detail_and_not_size(tmp_path: Path) -> None:
 def test_a_pass_says_what_was_proven(written: Written) -> None:
     """Verdict, exit code, seed, digest and the command to replay stand in the banner."""
     text = structure_of(written("passing")).text["verdict"]
-    for words in ("Pass", "exit code 0", "No wrong answer got out", "tocsin chaos replay"):
+    for words in ("Pass", "exit code 0", "No wrong answer got out", "chaos run first-light --seed"):
         assert words in text
     for words in ("20261129", "9f2c9f2c9f2c9f2c", "reference", "smollm2-135m", "full"):
         assert words in text
+
+
+def test_the_replay_command_is_the_one_that_the_run_recorded(tmp_path: Path) -> None:
+    """Options of the command line are part of it; versions and host come along."""
+    document = {"replay": "tocsin chaos run x.yaml --profile off", "versions": {"ray": "2.60.0"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    text = structure_of(write_report(tmp_path, *passing())).text
+    assert "tocsin chaos run x.yaml --profile off" in text["verdict"]
+    assert "versions.ray" in text["environment"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "\x00"])
+def test_a_broken_manifest_does_not_break_the_report(tmp_path: Path, content: str) -> None:
+    """A run that was killed while it wrote still gets its report."""
+    (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
+    text = structure_of(write_report(tmp_path, *passing())).text
+    assert "tocsin chaos run first-light --seed 20261129" in text["verdict"]
 
 
 def test_a_violation_is_explained_from_banner_to_token_diff(written: Written) -> None:
@@ -182,6 +200,17 @@ def test_the_policy_of_the_page_admits_only_its_own_script(written: Written) -> 
     assert "default-src &#39;none&#39;" in policy[1]
     assert "unsafe" not in policy[1]
     assert policy[1].count("sha256-") == 2
+
+
+def test_a_run_read_back_from_its_files_has_the_same_report(tmp_path: Path) -> None:
+    """`chaos report` of an old run says what the run itself said, apart from the hour."""
+    case, verdict = violated()
+    write_case(tmp_path, case, {"state": "done"})
+    now = structure_of(write_report(tmp_path, case, verdict)).text
+    later = structure_of(write_report(tmp_path, load_case(tmp_path), verdict)).text
+    assert {key: words for key, words in later.items() if key} == {
+        key: words for key, words in now.items() if key
+    }
 
 
 def test_a_report_is_replaced_whole(tmp_path: Path) -> None:
