@@ -62,6 +62,7 @@ class Journal:
 
     def find(self, failure_id: str) -> dict[str, Any] | None:
         """The record of a failure, from the ring or the files; None when it is unknown."""
+        kept: dict[str, Any]
         for kept in reversed(self.recent()):
             if kept.get("failure_id") == failure_id:
                 return kept

@@ -9,6 +9,7 @@ import torch
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
+from tocsin.checker.finding import make_finding
 from tocsin.checker.switchboard import Switchboard
 from tocsin.core.calls import Call
 from tocsin.core.clock import Clock, SystemClock
@@ -260,7 +261,7 @@ class Runtime:
                 over.discard(site.index)
                 site.alarms += 1
                 findings.append(
-                    finding_of(site, reading.worst(site.index), reading.rows(site.index))
+                    _finding_of(site, reading.worst(site.index), reading.rows(site.index))
                 )
         return Verdict(tuple(findings), len(order))
 
@@ -289,28 +290,9 @@ class Runtime:
         self._sink.emit(event)
 
 
-def finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
-    """The finding of one site; its message says where, what, what was expected, what to do."""
-    unit = site.unit
-    place = site.module or str(site.operator)
-    if site.depth is not None and not site.module:
-        place = f"{site.operator} at depth {site.depth}"
-    where = f"in rows {list(rows)}" if rows else "in the whole call"
-    return Finding(
-        check=unit.id,
-        operator=site.operator,
-        layer=unit.layer,
-        priority=unit.priority,
-        ratio=ratio,
-        module=site.module,
-        rows=rows,
-        message=(
-            f"{place}: residual is {ratio:.4g} of its limit {where}, expected at most 1; "
-            f"{unit.remedy} [{unit.id}]"
-        ),
-        impact=unit.impact,
-        depth=site.depth,
-    )
+def _finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
+    """The finding of one site."""
+    return make_finding(site.unit, site.operator, ratio, rows, module=site.module, depth=site.depth)
 
 
 def _is_guarded(unit: Check, operator: Operator) -> bool:
