@@ -25,7 +25,6 @@ _TICK_S = 0.15
 _READY_S = 60.0
 _QUIET_S = 15.0
 _HEAL_S = 20.0
-_TAIL_MARGIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -236,7 +235,7 @@ class Conductor:
             return load.sent < 2 * self.spec.workload.requests + 200
         steady = self.spec.steady_state
         self._tail_from_ns = self._tail_from_ns or self.clock.now_ns()
-        tail_s = steady.window_s * (steady.good_windows + 1) + _TAIL_MARGIN_S
+        tail_s = steady.window_s * (steady.good_windows + 2)
         return self.clock.now_ns() < self._tail_from_ns + int(tail_s * 1e9)
 
     async def _keep_alive(self) -> None:

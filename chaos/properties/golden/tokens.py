@@ -8,7 +8,13 @@ from tocsin.core.history import Outcome
 
 @prop(
     "golden.tokens",
-    sins=("swap_token", "drop_last_token", "wrong_finish", "replace_answer"),
+    sins=(
+        "swap_token",
+        "drop_middle_token",
+        "drop_last_token",
+        "wrong_finish",
+        "replace_answer",
+    ),
     advice="compare the token diff with the alarms of that replica; "
     "a wrong answer without a label is silent corruption: hold the release",
 )

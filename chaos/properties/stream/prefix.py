@@ -11,6 +11,7 @@ from tocsin.core.system import GoldenAnswer
     "stream.prefix",
     sins=(
         "duplicate_index",
+        "restart_stream",
         "drop_middle_token",
         "drop_last_token",
         "wrong_token_in_cancelled",
