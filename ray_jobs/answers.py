@@ -125,3 +125,17 @@ def sse(data: dict[str, Any]) -> bytes:
 def sse_error(message: str, code: str, failure_id: str | None) -> bytes:
     """An error in the middle of a stream; no [DONE] follows, since the answer is not done."""
     return sse(error_body(message, "server_error", code, failure_id))
+
+
+def answer_headers(request_id: str, degraded: tuple[str, ...]) -> dict[str, str]:
+    """Headers of every answer; the label goes here too where it is known in time."""
+    headers = {"x-request-id": request_id}
+    if degraded:
+        headers["x-tocsin-degraded"] = ", ".join(degraded)
+    return headers
+
+
+def why_refused(ending: FinishEvent) -> str:
+    """Why there is no (whole) answer, with the id of the failure behind it."""
+    reference = f" (failure {ending.failure_id})" if ending.failure_id else ""
+    return f"the answer was {ending.finish}: {ending.message or 'no reason given'}{reference}"

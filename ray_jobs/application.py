@@ -2,11 +2,12 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import ray
 from ray import serve
+from ray.serve import Deployment
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tocsin.core.errors import EnvironmentFault
@@ -39,7 +40,7 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
     forget_board()
     node = ray.get_runtime_context().get_node_id()
     here = NodeAffinitySchedulingStrategy(node, soft=False)
-    board = (
+    board: Any = (
         ray.remote(Board)
         .options(
             name=BOARD,
@@ -57,19 +58,27 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
         http_options={"host": host, "port": port, "request_timeout_s": None},
         logging_config={"log_level": "ERROR"},
     )
-    worker = Worker.options(
-        num_replicas=options.replicas,
-        max_ongoing_requests=4 * options.slots,
-        health_check_period_s=1.0,
-        health_check_timeout_s=30.0,
-        graceful_shutdown_timeout_s=2.0,
-        ray_actor_options={"num_cpus": 1, "num_gpus": _gpus_each(options.replicas)},
-    ).bind(options)
-    gateway = Gateway.options(
-        max_ongoing_requests=1000,
-        graceful_shutdown_timeout_s=2.0,
-        ray_actor_options={"num_cpus": 0},
-    ).bind(options, worker, token)
+    worker = (
+        cast("Deployment", Worker)
+        .options(
+            num_replicas=options.replicas,
+            max_ongoing_requests=4 * options.slots,
+            health_check_period_s=1.0,
+            health_check_timeout_s=30.0,
+            graceful_shutdown_timeout_s=2.0,
+            ray_actor_options={"num_cpus": 1, "num_gpus": _gpus_each(options.replicas)},
+        )
+        .bind(options)
+    )
+    gateway = (
+        cast("Deployment", Gateway)
+        .options(
+            max_ongoing_requests=1000,
+            graceful_shutdown_timeout_s=2.0,
+            ray_actor_options={"num_cpus": 0},
+        )
+        .bind(options, worker, token)
+    )
     try:
         serve.run(gateway, name=APPLICATION, route_prefix="/", blocking=False)
     except RuntimeError as error:
@@ -103,7 +112,8 @@ def _wait_until_ready(served: Served) -> None:
 
 def _gpus_each(replicas: int) -> float:
     """Share of the cluster's GPUs for one replica; whole ones where there are enough."""
-    gpus = ray.cluster_resources().get("GPU", 0.0)
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus = resources.get("GPU", 0.0)
     return float(min(1.0, gpus / replicas)) if gpus else 0.0
 
 

@@ -6,7 +6,7 @@ import hmac
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 from fastapi import FastAPI, Request, Response
@@ -24,13 +24,13 @@ from tocsin.core.history import Event, EventKind
 from tocsin.core.ids import new_ulid
 from tocsin.core.requests import Finish, FinishEvent, TokenEvent
 from tocsin.core.requests import Request as Generation
-from tocsin.ray_jobs.answers import DONE, Answer, sse_error
+from tocsin.ray_jobs.answers import DONE, Answer, answer_headers, sse_error, why_refused
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
 from tocsin.ray_jobs.exposition import GatewayMetrics
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting
-from tocsin.ray_jobs.resume import Resumer, Routed
+from tocsin.ray_jobs.resume import Call, Resumer, Routed
 from tocsin.ray_jobs.wire import event_to_wire
 
 GATEWAY = "tocsin-gateway"
@@ -41,6 +41,8 @@ _HEALTHY_S = 10.0
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
 
+# Serve copies `app` with its routes when the class below is declared: what they call must exist by
+# then, so it is imported.
 app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
 
 
@@ -64,7 +66,7 @@ async def _refuse(request: Request, error: HTTPException) -> JSONResponse:
 class Gateway:
     """Takes requests in, follows their tokens from replica to replica, says how all are."""
 
-    def __init__(self, options: ServeOptions, worker: DeploymentHandle, token: str) -> None:
+    def __init__(self, options: ServeOptions, worker: DeploymentHandle[Any], token: str) -> None:
         """Load the tokenizer and begin to follow the fleet.
 
         Args:
@@ -80,7 +82,9 @@ class Gateway:
         self._fleet: dict[str, dict[str, Any]] = {}
         self._metrics = GatewayMetrics(lambda: self._fleet)
         streaming = worker.options(stream=True, method_name="generate")
-        self._resumer = Resumer(streaming.remote, self._is_stale, self._broken, self._resumed)
+        self._resumer = Resumer(
+            cast("Call", streaming.remote), self._is_stale, self._broken, self._resumed
+        )
         self._token_s = float("-inf")
         self._tasks = [asyncio.ensure_future(self._follow_fleet())]
         self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
@@ -149,7 +153,7 @@ class Gateway:
                 return StreamingResponse(
                     self._stream(answer, first, events, usage=usage),
                     media_type="text/event-stream",
-                    headers=_headers(request_id, first.event.degraded),
+                    headers=answer_headers(request_id, first.event.degraded),
                 )
             return await self._whole(answer, first, events, schema, stream=body.stream)
         except SpecError as error:
@@ -159,7 +163,7 @@ class Gateway:
         except EnvironmentFault as error:
             self._metrics.requests.labels("failed").inc()
             body_ = error_body(str(error), "server_error", "unavailable")
-            return JSONResponse(body_, status_code=503, headers=_headers(request_id, ()))
+            return JSONResponse(body_, status_code=503, headers=answer_headers(request_id, ()))
 
     async def _timed(self, generation: Generation, began_s: float) -> AsyncIterator[Routed]:
         """The events of a request, timed and counted."""
@@ -198,7 +202,7 @@ class Gateway:
                 yield answer.last_chunk(rest, ending, usage=usage)
                 yield DONE
             else:
-                yield sse_error(_why(ending), str(ending.finish), ending.failure_id)
+                yield sse_error(why_refused(ending), str(ending.finish), ending.failure_id)
         except EnvironmentFault as error:
             self._metrics.requests.labels("failed").inc()
             yield sse_error(str(error), "unavailable", None)
@@ -222,9 +226,11 @@ class Gateway:
             routed = await anext(events)
         ending = routed.event
         rest = answer.end(ending, routed.attempts)
-        headers = _headers(answer.request_id, answer.degraded)
+        headers = answer_headers(answer.request_id, answer.degraded)
         if not ending.finish.complete:
-            body = error_body(_why(ending), "server_error", str(ending.finish), ending.failure_id)
+            body = error_body(
+                why_refused(ending), "server_error", str(ending.finish), ending.failure_id
+            )
             return JSONResponse(body, status_code=500, headers=headers)
         if schema is not None:
             verdict = inspect("structured_output", text=answer.text, json_schema=schema)
@@ -343,15 +349,3 @@ class Gateway:
             async for routed in self._resumer.stream(probe, _HEALTHY_S):
                 if isinstance(routed.event, TokenEvent):
                     self._token_s = time.monotonic()
-
-
-def _headers(request_id: str, degraded: tuple[str, ...]) -> dict[str, str]:
-    headers = {"x-request-id": request_id}
-    if degraded:
-        headers["x-tocsin-degraded"] = ", ".join(degraded)
-    return headers
-
-
-def _why(ending: FinishEvent) -> str:
-    reference = f" (failure {ending.failure_id})" if ending.failure_id else ""
-    return f"the answer was {ending.finish}: {ending.message or 'no reason given'}{reference}"

@@ -29,7 +29,7 @@ class Nemesis:
 
     def __init__(self) -> None:
         """Nothing is struck yet."""
-        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
         self._striker = Striker(SystemClock(), self._report)
         self._lock = threading.Lock()
         self._replicas: dict[str, str] = {}

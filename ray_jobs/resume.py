@@ -36,6 +36,10 @@ class Stream(Protocol):
         ...
 
 
+Call = Callable[[dict[str, Any]], Stream]
+"""Opens a stream for a request as it travels."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routed:
     """An event and the replicas that worked on its request so far, the present one last."""
@@ -56,7 +60,7 @@ class Resumer:
 
     def __init__(
         self,
-        call: Callable[[dict[str, Any]], Stream],
+        call: Call,
         is_stale: Callable[[str | None], bool],
         broken: Callable[[str, str], Awaitable[None]],
         resumed: Callable[[str, int, str], Awaitable[None]],

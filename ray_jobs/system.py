@@ -71,7 +71,7 @@ class RaySystem:
                 "ray": ray.__version__,
             },
             "cpus": os.cpu_count(),
-            "nodes": len(ray.nodes()),
+            "nodes": len(ray.nodes()),  # type: ignore[no-untyped-call]
         }
 
     def replicas(self) -> list[ReplicaInfo]:
@@ -94,13 +94,19 @@ class RaySystem:
         """Right answers by prompt id, computed in a process of its own."""
         bodies = {one.prompt_id: dict(one.body) for one in prompts}
         options = self._served.options
-        task = ray.remote(num_cpus=0)(_golden)
-        return dict(ray.get(task.remote(options, bodies, self._cache / "golden")))
+        task: Any = ray.remote(num_cpus=0)(_golden)
+        found: dict[str, GoldenAnswer] = ray.get(
+            task.remote(options, bodies, self._cache / "golden")
+        )
+        return found
 
     def certificate(self) -> dict[str, Any]:
         """Whether answers have the same bits in any company, on this machine and build."""
-        task = ray.remote(num_cpus=0)(_certificate)
-        return dict(ray.get(task.remote(self._served.options, self._cache / "certificates")))
+        task: Any = ray.remote(num_cpus=0)(_certificate)
+        taken: dict[str, Any] = ray.get(
+            task.remote(self._served.options, self._cache / "certificates")
+        )
+        return taken
 
     async def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
         """Send over HTTP."""
@@ -165,7 +171,8 @@ def _nemesis(node: str) -> Any:
     """The chaos actor of a node; it lives as long as the run does."""
     here = NodeAffinitySchedulingStrategy(node, soft=False)
     options = {"namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 4}
-    return ray.remote(Nemesis).options(scheduling_strategy=here, **options).remote()
+    actor: Any = ray.remote(Nemesis)
+    return actor.options(scheduling_strategy=here, **options).remote()
 
 
 def _golden(
@@ -174,7 +181,8 @@ def _golden(
     """Golden answers of chat bodies."""
     torch.set_num_threads(options.threads)
     model, tokenizer = load(Path(options.path), DTYPES[options.dtype])
-    prompting = Prompting(tokenizer, int(model.config.vocab_size), options.max_length)
+    facts: Any = model.config
+    prompting = Prompting(tokenizer, int(facts.vocab_size), options.max_length)
     prompts = [
         GoldenPrompt(
             prompt_id, prompting.chat(body["messages"]), body["max_tokens"], prompting.stop_ids

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ class Worker:
         self._stepper.ready.wait()
         if self._stepper.failed is not None:
             raise self._stepper.failed
-        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
         self._node = ray.get_runtime_context().get_node_id()
         self._applied: set[tuple[str, Any]] = set()
         self._lease_serial = 0
@@ -175,7 +176,7 @@ class Worker:
                 time.sleep(0.5)  # without a board no lease is renewed: what is armed runs out
                 continue
             revision = wanted["revision"]
-            self._stepper.call(lambda stack, wanted=wanted: self._apply(stack, wanted))
+            self._stepper.call(partial(self._apply, wanted=wanted))
 
     def _apply(self, stack: Stack, wanted: dict[str, Any]) -> None:
         """Do what is new; runs on the stepping thread between two steps."""
