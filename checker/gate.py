@@ -270,7 +270,7 @@ class GuardGate:
             counters.failures[key] += 1
         error = first.error if first is not None else None
         if error is None and resolution is not None and resolution.errors:
-            error = resolution.errors[0]
+            error = resolution.errors[0][1]
         record = failure_record(
             failure,
             wall_s=self._clock.wall_s(),
@@ -286,13 +286,13 @@ class GuardGate:
         if failure.findings or error is None:
             self._tell(EventKind.CHECK_FAILED, record)
         if resolution is not None:
-            for raised in resolution.errors:
+            for backend, raised in resolution.errors:
                 self._tell(
                     EventKind.BACKEND_ERROR,
                     {
                         "failure_id": failure.failure_id,
                         "operator": str(Operator.ATTENTION),
-                        "backend": first.backend if first is not None else "",
+                        "backend": backend,
                         "error": str(raised),
                         "settled_on": attempt.backend,
                     },

@@ -49,6 +49,7 @@ class Resolution:
         pages: pages quarantined; tiles: weight tiles repaired.
         found: findings made by the ladder itself while it verified sums.
         refuted: the findings of `last` are rounding: release despite them.
+        errors: backends that raised, and what.
     """
 
     cause: Cause
@@ -59,7 +60,7 @@ class Resolution:
     tiles: list[Tile] = field(default_factory=list)
     found: list[Finding] = field(default_factory=list)
     refuted: bool = False
-    errors: list[BackendError] = field(default_factory=list)
+    errors: list[tuple[str, BackendError]] = field(default_factory=list)
 
 
 class Ladder:
@@ -110,6 +111,8 @@ class _Climb:
         degraded = self._leave_failed_backends()
         if self._clean():
             return self._end(Cause.PERSISTENT if degraded else Cause.TRANSIENT)
+        if isinstance(self.at.last.error, BackendError):
+            return self._end(Cause.UNRESOLVED)  # the chain has ended, or the runs have
         stored = any(finding.layer is Layer.STATE for finding in self.at.last.findings)
         if stored and self._repair_pages() | self._repair_suspect_weights():
             return self._after_repair(self.at.last.backend)
@@ -163,7 +166,7 @@ class _Climb:
         while True:
             last = self.at.last
             if isinstance(last.error, BackendError):
-                self.at.errors.append(last.error)
+                self.at.errors.append((last.backend, last.error))
                 choice.failed(last.backend, str(last.error))
                 below = choice.fallback(last.backend)
             elif not choice.allows(last.backend):
