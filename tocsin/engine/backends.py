@@ -64,36 +64,52 @@ def attend(name: str, q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: fl
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
-    """flash-attn on CUDA where it is installed; else the flash kernel of torch.
-
-    The CPU kernel works row by row and gives the same bits for a row in any batch and with any
-    number of masked keys behind it (tested), so one call serves all rows.
-    """
+    """flash-attn on CUDA where it is installed; else the flash kernel of torch."""
     if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and _flash_attn() is not None:
         return _flash_attn_varlen(q, k, v, launch, scale)
-    chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if q.is_cuda else _CPU_FLASH
-    with sdpa_kernel(chosen):
-        packed = scaled_dot_product_attention(
-            _packed(q, k), k, v, attn_mask=launch.bias_packed, scale=scale
-        )
-    return packed.reshape(q.shape)
+    return _by_length(q, k, v, launch, scale, _CUDA_KERNELS if q.is_cuda else _CPU_FLASH)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tensor:
     """Torch's composite kernel, one row after the other."""
+    kernels = _CUDA_KERNELS if q.is_cuda else [SDPBackend.MATH]
+    return _by_length(q, k, v, launch, scale, kernels, rows_max=1)
+
+
+def _by_length(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    launch: Launch,
+    scale: float,
+    kernels: list[SDPBackend],
+    rows_max: int = 1 << 30,
+) -> Tensor:
+    """Torch's attention over neighbouring rows of one length at a time.
+
+    A wider launch would give a short row other bits (the kernels choose their blocking by the
+    number of keys, masked or not); the CPU flash kernel gives each row of a batch the bits that
+    it has alone, the composite one does not, so that it gets one row a call (tested).
+    """
     packed = _packed(q, k)
     output = torch.empty_like(packed)
-    chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if q.is_cuda else [SDPBackend.MATH]
-    with sdpa_kernel(chosen):
-        for row, length in enumerate(launch.lengths_k):
-            one = slice(row, row + 1)
-            output[one] = scaled_dot_product_attention(
-                packed[one],
-                k[one, :, :length],
-                v[one, :, :length],
-                attn_mask=launch.bias_packed[one, :, :, :length],
+    with sdpa_kernel(kernels):
+        first = 0
+        while first < len(launch.lengths_k):
+            length, last = launch.lengths_k[first], first + 1
+            while last < min(len(launch.lengths_k), first + rows_max):
+                if launch.lengths_k[last] != length:
+                    break
+                last += 1
+            rows = slice(first, last)
+            output[rows] = scaled_dot_product_attention(
+                packed[rows],
+                k[rows, :, :length],
+                v[rows, :, :length],
+                attn_mask=launch.bias_packed[rows, :, :, :length],
                 scale=scale,
             )
+            first = last
     return output.reshape(q.shape)
 
 
@@ -110,6 +126,7 @@ def _math(q: Tensor, k: Tensor, v: Tensor, launch: Launch, scale: float) -> Tens
 
 
 _CPU_FLASH = [SDPBackend.FLASH_ATTENTION]
+_CUDA_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _BACKENDS: dict[str, Backend] = {"flash": _flash, "sdpa": _sdpa, "math": _math}
 
 

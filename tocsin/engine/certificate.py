@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tocsin.core.errors import TocsinError
 from tocsin.core.protocols import StepAttempt
-from tocsin.core.requests import FinishEvent, Request
+from tocsin.core.requests import FinishEvent, Request, TokenEvent
 from tocsin.core.verdict import Settlement
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.engine import ReferenceEngine
@@ -114,17 +114,9 @@ def _variants(
         if request_id.endswith("-again")
     }
     name = f"prefix index ({engine.stats().prefix_hits} pages)"
-    # Just too few pages for all of them: the last one admitted is preempted and replayed.
-    longest = max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
-    needed = sum(config.pages_for(len(one.prompt_ids) + one.max_new_tokens - 1) for one in requests)
-    tight = replace(
-        config,
-        pages=max(config.pages_for(longest), needed - 1),
-        max_model_len=longest,
-        prefix_cache=False,
-    )
-    pressed, engine = _run(model, tight, requests)
-    preempted = f"preempted and replayed ({engine.stats().preemptions} times)"
+    uncached = replace(config, prefix_cache=False)
+    pressed, engine = _run(model, uncached, requests, preempt_at=requests[0].max_new_tokens // 2)
+    preempted = f"preempted, replayed ({engine.stats().preemptions} times)"
     return [
         ("with neighbours", together),
         ("in other slots", reversed_order),
@@ -134,9 +126,13 @@ def _variants(
 
 
 def _run(
-    model: nn.Module, config: EngineConfig, *waves: Sequence[Request]
+    model: nn.Module, config: EngineConfig, *waves: Sequence[Request], preempt_at: int = -1
 ) -> tuple[LogitsByToken, ReferenceEngine]:
-    """All requests of a wave at once, the next wave when the engine is empty."""
+    """All requests of a wave at once, the next wave when the engine is empty.
+
+    Args:
+        preempt_at: each request is preempted once, after its token of this index; -1: never.
+    """
     engine = ReferenceEngine(model, config=config)
     recorder = _Recorder(engine.choice)
     engine.gate = recorder
@@ -145,6 +141,8 @@ def _run(
             engine.submit(request)
         while engine.has_work:
             for event in engine.step():
+                if isinstance(event, TokenEvent) and event.index == preempt_at:
+                    engine.preempt(event.request_id)
                 if isinstance(event, FinishEvent) and not event.finish.complete:
                     raise TocsinError(
                         f"certificate: {event.request_id} ended with {event.finish}: "

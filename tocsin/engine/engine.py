@@ -101,6 +101,7 @@ class ReferenceEngine:
         self._sequences: dict[str, Sequence] = {}
         self._inbox: deque[Sequence] = deque()
         self._cancelled: deque[str] = deque()
+        self._to_preempt: deque[str] = deque()
         self._lock = threading.Lock()
         self._step = self._preemptions = self._released = self._unverified = 0
         self._idle_audited = True
@@ -165,6 +166,14 @@ class ReferenceEngine:
         """End a request and free its pages at the next `step`; unknown ids are ignored."""
         if request_id in self._sequences:
             self._cancelled.append(request_id)
+
+    def preempt(self, request_id: str) -> None:
+        """Take a running request's pages away at the next `step`: it is replayed from the start.
+
+        The engine does so by itself when pages run out; unknown and waiting ids are ignored.
+        """
+        if request_id in self._sequences:
+            self._to_preempt.append(request_id)
 
     def step(self) -> tuple[EngineEvent, ...]:
         """Run one step if there is work; returns what leaves the engine, in order."""
@@ -362,7 +371,7 @@ class ReferenceEngine:
     # --- between steps ---
 
     def _take_in(self, events: list[EngineEvent]) -> None:
-        """New requests join the queue, cancelled ones leave."""
+        """New requests join the queue, cancelled ones leave, preempted ones start over."""
         with self._lock:
             while self._inbox:
                 sequence = self._inbox.popleft()
@@ -375,6 +384,11 @@ class ReferenceEngine:
                 found = self._sequences.get(self._cancelled.popleft())
                 if found is not None:
                     self._end(found, Finish.CANCELLED, events)
+            while self._to_preempt:
+                found = self._sequences.get(self._to_preempt.popleft())
+                if found is not None and found.slot >= 0:
+                    self._scheduler.requeue(found)
+                    self._preempted(found)
 
     def _audit_when_idle(self) -> None:
         """Once each time that the engine falls idle."""
