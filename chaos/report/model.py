@@ -280,6 +280,7 @@ class SinRow:
     sin: str
     meaning: str
     properties: tuple[str, ...]
+    flagged: tuple[str, ...]
     caught: bool
 
 

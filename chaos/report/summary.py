@@ -60,16 +60,13 @@ def banner_of(case: Case, verdict: RunVerdict, run_dir: Path, replay: str) -> Ba
         Fact("Plan digest", verdict.plan_digest[:16] or "unknown"),
         Fact("Length", f"{max(0, case.t_end_ns - case.t_start_ns) / 1e9:.1f} s"),
     )
+    sentences = _sentences(verdict)
     return Banner(
         verdict=_EXIT_WORDS.get(verdict.exit_code, _WORDS[verdict.conclusion]),
         exit_code=verdict.exit_code,
         tone=tone_of(verdict.conclusion, verdict.exit_code),
-        sentence=visible(verdict.sentence, 400) or "Nothing could be concluded.",
-        reasons=tuple(
-            visible(reason, 300)
-            for reason in verdict.reasons[:4]
-            if reason.rstrip(".") not in verdict.sentence
-        ),
+        sentence=sentences[0],
+        reasons=sentences[1:],
         commands=(
             Fact("Replay", short(replay, 400)),
             Fact("Re-judge", f"tocsin chaos check {run}"),
@@ -124,6 +121,7 @@ def sin_rows(verdict: RunVerdict) -> tuple[SinRow, ...]:
             sin=short(result.sin.replace("_", " "), 80),
             meaning=short(result.meaning, 200),
             properties=tuple(result.expected),
+            flagged=tuple(result.flagged),
             caught=result.caught,
         )
         for result in verdict.self_test
@@ -159,6 +157,22 @@ def next_steps(
 def facts_of(values: Mapping[str, object]) -> tuple[Fact, ...]:
     """A JSON object as a table."""
     return tuple(Fact(short(name, 60), text) for name, text in flat_facts(values)[:_FACTS_MOST])
+
+
+def _sentences(verdict: RunVerdict) -> tuple[str, ...]:
+    """What to say first and what next: harm done to users before everything else."""
+    silent, harm = verdict.silent_corruptions, ""
+    if silent and "wrong answer" not in verdict.sentence:
+        answers = "wrong answers" if silent > 1 else "wrong answer"
+        harm = f"{silent:,} {answers} reached users as if nothing had happened."
+    reasons = [one for one in verdict.reasons if one.rstrip(".") not in verdict.sentence]
+    said = [text for text in (harm, verdict.sentence, *reasons[:4]) if text]
+    return tuple(_begun(visible(text, 300)) for text in said) or ("Nothing could be concluded.",)
+
+
+def _begun(sentence: str) -> str:
+    """With a capital, unless it begins with an id."""
+    return sentence if "." in sentence.partition(" ")[0] else sentence[:1].upper() + sentence[1:]
 
 
 def _property_row(

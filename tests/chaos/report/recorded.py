@@ -78,6 +78,10 @@ def spec_of(story: Story) -> Experiment:
             "answer equals its golden decode or says so, and service recovers in 15 s.",
             "seed": SEED,
             "system": {"profile": story.profile},
+            "faults": [
+                {"id": _fault_id(kind), "kind": kind, "when": {"at": [40]}}
+                for kind in (faults() if story.per_fault else ())
+            ],
         }
     )
 
@@ -88,6 +92,11 @@ def passing(story: Story = Story()) -> tuple[Case, RunVerdict]:
     records = tuple(_record(story, k, golden) for k in range(story.requests))
     records = tuple(_around_freeze(story, record) for record in records)
     occurrences = tuple(_occurrences(story))
+    warmup = tuple(
+        replace(record, request_id=f"w-{k}", degraded=(), degraded_header="")
+        for k, record in enumerate(records[:8])
+    )
+    records += tuple(_turned_away(one) for one in occurrences if one.replica == "client")
     events = tuple(sorted(_events(story, occurrences, records), key=lambda event: event.t_ns))
     case = Case(
         spec=spec_of(story),
@@ -104,6 +113,7 @@ def passing(story: Story = Story()) -> tuple[Case, RunVerdict]:
             "versions": {"torch": "2.13.0", "transformers": "5.24.0", "ray": "2.60.0"},
         },
         records=records,
+        warmup=warmup,
         requests={},
         events=events,
         golden=golden,
@@ -262,7 +272,15 @@ def empty() -> tuple[Case, RunVerdict]:
     story = Story(requests=0, per_fault=0)
     case, _ = passing(story)
     case = replace(
-        case, facts={}, events=(), golden={}, certificate={}, t_end_ns=0, t_start_ns=0, prompts={}
+        case,
+        facts={},
+        events=(),
+        golden={},
+        certificate={},
+        prompts={},
+        warmup=(),
+        t_start_ns=0,
+        t_end_ns=0,
     )
     return case, verdict_of(
         case,
@@ -357,6 +375,23 @@ def _record(story: Story, k: int, golden: Mapping[str, GoldenAnswer]) -> Request
     )
 
 
+def _turned_away(one: OccurrenceRecord) -> RequestRecord:
+    """A malformed request and its explicit 400."""
+    return RequestRecord(
+        request_id=f"m-{one.planned.id}",
+        prompt_id="",
+        t_invoke_ns=one.fired_ns,
+        stream=False,
+        max_new_tokens=16,
+        outcome=Outcome.FAIL,
+        t_end_ns=one.fired_ns + 9_000_000,
+        http_status=400,
+        terminals=1,
+        error="prompt: expected at least one token",
+        malformed="empty",
+    )
+
+
 def _around_freeze(story: Story, record: RequestRecord) -> RequestRecord:
     """Requests that met the frozen replica waited for it; a few got an honest error."""
     at = START_NS + int(story.seconds * 0.62 * SECOND)
@@ -411,8 +446,12 @@ def _occurrences(story: Story) -> Sequence[OccurrenceRecord]:
     return found
 
 
+def _fault_id(kind: str) -> str:
+    return kind.replace(".", "-").replace("_", "-")
+
+
 def _occurrence(story: Story, fault: Fault, n: int, place: float) -> OccurrenceRecord:
-    name = fault.id.replace(".", "-").replace("_", "-")
+    name = _fault_id(fault.id)
     ordered = START_NS + int(place * story.seconds * SECOND)
     if fault.id == "actor.freeze":
         ordered = START_NS + int(story.seconds * (0.62 if n == 0 else 0.85) * SECOND)
@@ -422,7 +461,11 @@ def _occurrence(story: Story, fault: Fault, n: int, place: float) -> OccurrenceR
     planned = Occurrence(
         f"{name}@{n}", name, fault.id, n, fault.scope, "decode_step", 40 * n, n % 2, n, {}, expect
     )
-    before, after = "0x3f8ccccd", "0x7fc00000"
+    evidence = Evidence(
+        f"page {7 + n} depth 3 V[2, 5]", "0x3f8ccccd", "0x7fc00000", (f"r-{40 + n:05d}",)
+    )
+    if fault.scope is Scope.CLIENT:
+        evidence = Evidence("body of a request", "well-formed", "empty", (f"m-{name}@{n}",))
     return OccurrenceRecord(
         planned=planned,
         replica="client"
@@ -433,7 +476,7 @@ def _occurrence(story: Story, fault: Fault, n: int, place: float) -> OccurrenceR
         fired_ns=fired,
         fired_step=40 * n,
         healed_ns=fired + int(lasts * SECOND),
-        evidence=Evidence(f"page {7 + n} depth 3 V[2, 5]", before, after, (f"r-{40 + n:05d}",)),
+        evidence=evidence,
         orders=1,
     )
 
@@ -441,14 +484,23 @@ def _occurrence(story: Story, fault: Fault, n: int, place: float) -> OccurrenceR
 def _events(
     story: Story, occurrences: Sequence[OccurrenceRecord], records: Sequence[RequestRecord]
 ) -> Sequence[Event]:
-    found = (
-        [
-            Event(EventKind.REPLICA_UP, START_NS, name)
-            for name in ("tocsin-worker#4hq2f", "tocsin-worker#9k1bz")
-        ]
-        if story.per_fault or story.requests
-        else []
-    )
+    names = ("tocsin-worker#4hq2f", "tocsin-worker#9k1bz")
+    end_ns = START_NS + int((story.seconds - 0.5) * SECOND)
+    pages = {"pages_total": 192, "pages_free": 170, "pages_used": 0}
+    pages |= {"pages_cached": 20, "pages_quarantined": 2, "running": 0, "waiting": 0}
+    found = [Event(EventKind.REPLICA_UP, START_NS, name) for name in names]
+    found += [Event(EventKind.PAGE_AUDIT, end_ns, name, data=dict(pages)) for name in names]
+    found += [
+        Event(
+            EventKind.DEGRADED,
+            record.t_first_ns,
+            record.attempts[0],
+            request_id=record.request_id,
+            data={"reason": record.degraded[0], "on": True},
+        )
+        for record in records
+        if record.degraded
+    ]
     for one in occurrences:
         kind, t_ns, where = one.planned.kind, one.fired_ns + 24_000_000, one.replica
         if kind == "actor.kill":

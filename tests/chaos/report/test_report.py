@@ -11,6 +11,7 @@ import pytest
 from tests.chaos.report.recorded import RUNS, Story, hostile, passing, verdict_of, violated
 from tests.chaos.report.structure import structure_of
 from tocsin.chaos.attribution import Detection
+from tocsin.chaos.judge import judge
 from tocsin.chaos.report import SIZE_BYTES_MAX, write_report
 from tocsin.chaos.store import load_case, write_case
 
@@ -62,7 +63,7 @@ def test_a_hundred_thousand_requests_fit_into_two_megabytes(tmp_path: Path) -> N
     path = write_report(tmp_path, case, replace(verdict, detections=noise))
     assert path.stat().st_size < SIZE_BYTES_MAX
     text = structure_of(path).text
-    assert "100,000" in text["verdict"]
+    assert f"{len(case.records):,}" in text["verdict"]
     assert "50,000 alarms belong to no injected fault" in text["faults"]
 
 
@@ -103,12 +104,25 @@ def test_a_broken_manifest_does_not_break_the_report(tmp_path: Path, content: st
     assert "tocsin chaos run first-light --seed 20261129" in text["verdict"]
 
 
+def test_the_report_of_what_the_judge_itself_says(tmp_path: Path) -> None:
+    """The made-up recording is a pass for the real judge, whose verdict is reported as it is."""
+    case, _ = passing()
+    verdict = judge(case)
+    assert verdict.reasons == ()
+    assert verdict.exit_code == 0
+    text = structure_of(write_report(tmp_path, case, verdict)).text
+    assert verdict.sentence in text["verdict"]
+    assert text["selftest"].count("✓ caught") == len(verdict.self_test) > 10
+    assert all(row.id in text["properties"] for row in verdict.properties)
+
+
 def test_a_violation_is_explained_from_banner_to_token_diff(written: Written) -> None:
     """The first violation leads to its diff, and every violated property to a next step."""
     path = written("violated")
     found = structure_of(path)
     assert "Violated" in found.text["verdict"]
     assert "exit code 1" in found.text["verdict"]
+    assert "24 wrong answers reached their users as if" in found.text["verdict"]
     assert "golden.tokens" in found.text["next"]
     assert "and 21 more of this kind" in found.text["next"]
     link = re.search(r'<a href="#(diff-\d+)">r-00030', path.read_text("utf-8"))
