@@ -8,7 +8,6 @@ from torch import Tensor
 
 from tocsin.core.calls import Call
 
-_TINY = 1e-37  # keeps 0 / 0 at 0; far below every limit that data can produce
 _LIMIT_MAX = 1e37  # a larger limit has no say: its scale has overflowed, or was made to
 
 
@@ -17,11 +16,12 @@ def over(residual: Tensor, limit: Tensor | float) -> Tensor:
 
     Args:
         residual: any shape, floating.
-        limit: not negative, broadcastable to it.
+        limit: greater than 0 (add the dtype's smallest step), broadcastable to it.
     """
-    ratio = residual.abs().div(limit + _TINY)
+    ratio = residual.abs().div(limit)
     if isinstance(limit, Tensor):
-        ratio = torch.where(limit < _LIMIT_MAX, ratio, torch.inf)
+        # Adds nothing to a ratio, unless the limit is as large as that, infinite or NaN.
+        ratio = torch.add(ratio, limit, alpha=1 / _LIMIT_MAX)
     return ratio.to(torch.float32)
 
 

@@ -208,9 +208,7 @@ def test_an_unknown_field_is_an_error_that_lists_the_known_ones() -> None:
 def test_fields_of_an_engine_are_unknown(field: str) -> None:
     """Where a call stands in a model is not for the caller to say."""
     with pytest.raises(ContractError, match="known are"):
-        tocsin.inspect(
-            "rms_norm", x=torch.ones(2, 2), weight=torch.ones(2), eps=1.0, **{missing: 1}
-        )
+        tocsin.inspect("rms_norm", x=torch.ones(2, 2), weight=torch.ones(2), eps=1.0, **{field: 1})
 
 
 def test_a_missing_field_is_an_error_that_names_it() -> None:

@@ -44,17 +44,15 @@ def attention_mask(call: AttentionCall) -> Tensor:
     allowed = allowed.reshape((1,) * (4 - allowed.ndim) + tuple(allowed.shape))
     # Axes of size 1 stand for all of S or L; expanding is free.
     allowed = allowed.expand(-1, -1, positions, keys)
-    counts = allowed.sum(dim=-1)  # [R|1,H|1,S]
-    blind = counts == 0
-    padding = blind & _is_left_padding(allowed, blind)
-    bad = blind & ~padding
+    blind = ~allowed.any(dim=-1)  # [R|1,H|1,S]
+    bad = blind
     if positions > 1:
-        bad = bad | (counts.diff(dim=-1) < 0).all(dim=-1, keepdim=True)
-    bad = bad.expand(rows, -1, -1)
-    if call.output is not None and _hides_fully(call):
-        written = (call.output != 0).any(dim=-1)  # NaN is not 0
-        bad = bad | (padding & written)
-    ratio = violated(bad.any(dim=1).reshape(-1))
+        padding = blind & _is_left_padding(allowed, blind)
+        falls = allowed.sum(dim=-1).diff(dim=-1) < 0
+        bad = (blind & ~padding) | falls.all(dim=-1, keepdim=True)
+        if call.output is not None and _hides_fully(call):
+            bad = bad | (padding & (call.output != 0).any(dim=-1))  # NaN is not 0
+    ratio = violated(bad.any(dim=1).expand(rows, -1).reshape(-1))
     return ratio if call.mask is None else torch.maximum(ratio, _polarity(call.mask))
 
 

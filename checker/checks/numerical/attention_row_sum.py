@@ -46,12 +46,10 @@ def attention_row_sum(
     at = _spots(positions, max(1, int(scores_max) // (rows * heads * keys)), call.q.device)
     scores = _scores(call, at)  # [R,K,G,S,L]
     allowed = _picked(allowed_keys(call), at, kv_heads)
-    live: Tensor | None = None
+    magnitude = scores.abs()
     if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-        live = allowed.any(dim=-1)
-    highest = scores.amax(dim=-1)
-    largest_score = torch.maximum(highest.abs(), scores.nan_to_num(neginf=0.0).amin(dim=-1).abs())
+        hidden = ~allowed
+        scores, magnitude = scores.masked_fill(hidden, -torch.inf), magnitude.masked_fill(hidden, 0)
     weights = scores.softmax(dim=-1)
     mixed = _mix(weights, call, allowed)  # [R,K,G,S,3]: of sum V, of its square, of |V|²
     total = weights.sum(dim=-1)
@@ -60,7 +58,9 @@ def attention_row_sum(
     roundoff = unit_roundoff(call.output.dtype)
     scale = _scale(output, mixed)
     spread = (mixed[..., 1] - mixed[..., 0].square()).clamp_min(0.0).sqrt()
-    shift = 1 + largest_score  # a score is off by its own roundings, its weight by that factor
+    shift = 1 + magnitude.amax(
+        dim=-1
+    )  # a score is off by its own roundings, its weight by that factor
     rounded = 3 if call.softcap is None else 10  # roundings of a score in eager attention
     limit = roundoff * (limit_ulp * scale + mixed[..., 0].abs() + rounded * shift * spread)
     limit = limit + U32 * (3 * (size + keys) ** 0.5 * scale + 12 * shift * spread)
@@ -70,8 +70,8 @@ def attention_row_sum(
         lse = by_kv_head(_pick(call.lse, at), kv_heads)
         off = lse.to(torch.float32) - scores.logsumexp(dim=-1)
         ratio = torch.maximum(ratio, over(off, (16 * U32 + rounded * roundoff) * shift))
-    if live is not None:
-        ratio = torch.where(live, ratio, 0.0)
+    if allowed is not None:
+        ratio = torch.where(allowed.any(dim=-1), ratio, 0.0)
     ratio = ratio.amax(dim=(1, 2))
     return (ratio.reshape(-1) if at is None else ratio.amax(dim=-1)).to(torch.float32)
 
@@ -116,7 +116,7 @@ def _mix(weights: Tensor, call: AttentionCall, allowed: Tensor | None) -> Tensor
     """[R,K,G,S,3]: what the weights make of sum_d V, its square, and |V|² of each key."""
     values = call.v.to(torch.float32)
     sums = values.sum(dim=-1)
-    columns = torch.stack((sums, sums.square(), values.square().sum(dim=-1)), dim=-1)  # [R,K,L,3]
+    columns = torch.stack((sums, sums.square(), norm(values).square()), dim=-1)  # [R,K,L,3]
     if allowed is not None:
         # NaN behind the mask is legal in a kernel that skips it; one that does not shows it in o.
         seen = allowed.any(dim=-2).any(dim=2)  # [R|1,K|1,L]

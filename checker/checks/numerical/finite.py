@@ -37,7 +37,11 @@ Finite = (
 )
 
 # What the operator made; where it is not there yet, what it is about to use.
-_OUTPUTS = ("output", "q_out", "k_out", "logits", "new_key", "new_value")
+_OUTPUTS = {
+    RopeCall: ("q_out", "k_out"),
+    KVUpdateCall: ("new_key", "new_value"),
+    LogitsCall: ("logits",),
+}
 _INPUTS = ("x", "delta", "gate", "up", "q", "k", "v", "qkv", "cos", "sin", "weight", "bias")
 _HEADS_FIRST = (RopeCall, AttentionCall)
 
@@ -77,7 +81,7 @@ def finite(call: Finite, headroom: float = 1.0) -> Tensor:
 
 def _seen(call: Finite) -> list[Tensor]:
     """Floating outputs of a call, or its floating inputs while it has no output."""
-    for names in (_OUTPUTS, _INPUTS):
+    for names in (_OUTPUTS.get(type(call), ("output",)), _INPUTS):
         found = [
             tensor
             for name in names
@@ -91,13 +95,13 @@ def _seen(call: Finite) -> list[Tensor]:
 def _magnitude(call: Finite, tensor: Tensor) -> Tensor:
     """Largest absolute value of each token, float32 or wider; NaN where there is one."""
     if tensor.ndim > 1:
-        # Two reductions along one axis are 3-20 times as fast on a CPU as aminmax(dim=…).
-        tensor = torch.maximum(tensor.amax(dim=-1), -tensor.amin(dim=-1))
+        # Along one axis this is 3-20 times as fast on a CPU as aminmax(dim=…).
+        tensor = tensor.abs().amax(dim=-1)
         if isinstance(call, _HEADS_FIRST) and tensor.ndim == 3:
             tensor = tensor.amax(dim=1)  # [R,H,S] → [R,S]
         elif isinstance(call, VarlenAttentionCall | KVUpdateCall):
             tensor = tensor.flatten(1).amax(dim=1)  # [T,H] → [T]
     else:
-        tensor = torch.maximum(tensor.amax(), -tensor.amin())
+        tensor = tensor.abs().amax()
     wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
     return tensor.reshape(-1).to(wide)

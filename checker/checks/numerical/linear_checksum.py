@@ -49,11 +49,11 @@ def linear_checksum(call: LinearCall, limit_ulp: float = 4.0, accumulation: floa
     reach = norm(x)[:, None] * norms
     if bias_norms is not None:
         reach = reach + bias_norms
-    limit = reach * (accumulation * hidden**0.5 + 4) * U32
     dtype = call.output.dtype
+    floor = limit_ulp * call.block_size**0.5 * smallest_step(dtype)
+    limit = reach * ((accumulation * hidden**0.5 + 4) * U32) + floor
     if unit_roundoff(dtype) > U32:
         limit = limit + bounded(norm(y), reach) * (limit_ulp * unit_roundoff(dtype))
-    limit = limit + limit_ulp * call.block_size**0.5 * smallest_step(dtype)
     return over(residual, limit).amax(dim=-1)
 
 

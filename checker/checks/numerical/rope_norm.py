@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rotation import rotated_heads
 from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import RopeCall
@@ -32,22 +33,15 @@ def rope_norm(call: RopeCall, limit_ulp: float = 8.0) -> Tensor:
     """
     if (early := unready(call, call.q)) is not None:
         return early
-    ratios = [
-        _stretch(x, y, call.cos.shape[-1], call.table_scale, limit_ulp)
-        for x, y in ((call.q, call.q_out), (call.k, call.k_out))
-        if y is not None and y.numel() > 0
-    ]
-    if not ratios:
+    heads = rotated_heads(call)
+    if heads is None:
         return nothing(call)
-    return ratios[0] if len(ratios) == 1 else torch.maximum(ratios[0], ratios[1])
-
-
-def _stretch(x: Tensor, y: Tensor, turned: int, scale: float, limit_ulp: float) -> Tensor:
-    before = _lengths(x, turned) * abs(scale)
-    after = _lengths(y, turned)
+    before = _lengths(heads[0], call.cos.shape[-1]) * abs(call.table_scale)
+    after = _lengths(heads[1], call.cos.shape[-1])
     # 16 more for what this check itself rounds: squares, sums and roots in float32.
-    allowed = before * (limit_ulp * unit_roundoff(y.dtype) + 16 * U32)
-    ratio = over(after - before, allowed + 4 * max(smallest_step(y.dtype), _SQUARE_LOST))
+    dtype = heads[1].dtype
+    allowed = before * (limit_ulp * unit_roundoff(dtype) + 16 * U32)
+    ratio = over(after - before, allowed + 4 * max(smallest_step(dtype), _SQUARE_LOST))
     return ratio.amax(dim=(1, 3)).reshape(-1)
 
 

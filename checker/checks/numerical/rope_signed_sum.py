@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import nothing, over
+from tocsin.checker.rotation import rotated_heads
 from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import RopeCall
@@ -29,28 +30,21 @@ def rope_signed_sum(call: RopeCall, limit_ulp: float = 8.0) -> Tensor:
     """
     if (early := unready(call, call.q)) is not None:
         return early
+    heads = rotated_heads(call)
+    if heads is None:
+        return nothing(call)
     half = call.cos.shape[-1] // 2
     cos, sin = call.cos.to(torch.float32), call.sin.to(torch.float32)
     # y = x * cos + cat(-x[half:], x[:half]) * sin, summed: the factor of x_i.
     factors = cos + torch.cat((sin[..., half:], -sin[..., :half]), dim=-1)
-    ratios = [
-        _distance(x, y, factors[:, None], abs(call.table_scale), limit_ulp)
-        for x, y in ((call.q, call.q_out), (call.k, call.k_out))
-        if y is not None and y.numel() > 0
-    ]
-    if not ratios:
-        return nothing(call)
-    return ratios[0] if len(ratios) == 1 else torch.maximum(ratios[0], ratios[1])
-
-
-def _distance(x: Tensor, y: Tensor, factors: Tensor, scale: float, limit_ulp: float) -> Tensor:
-    turned, size = factors.shape[-1], x.shape[-1]
+    turned, size = 2 * half, call.q.shape[-1]
+    x, y = heads
     wide = x.to(torch.float32)
-    expected = (wide[..., :turned] * factors).sum(dim=-1)
+    expected = (wide[..., :turned] * factors[:, None]).sum(dim=-1)
     if turned < size:  # partial rotation: the rest passes through
         expected = expected + wide[..., turned:].sum(dim=-1)
     residual = y.sum(dim=-1, dtype=torch.float32) - expected
-    length = norm(wide) * max(1.0, scale)
+    length = norm(wide) * max(1.0, abs(call.table_scale))
     share = limit_ulp * unit_roundoff(y.dtype) + (8 + 3 * size**0.5) * U32
     limit = length * share + 4 * size**0.5 * smallest_step(y.dtype)
     return over(residual, limit).amax(dim=1).reshape(-1)

@@ -57,12 +57,10 @@ def _angles(call: RopeCall, inv_freq: Tensor, limit_ulp: float, count: int) -> T
         positions, cos, sin = positions[:, at], cos[:, at], sin[:, at]
     angle = positions[..., None].to(torch.float64) * inv_freq.to(torch.float64)
     scale = call.table_scale
-    limit = abs(scale) * (limit_ulp * unit_roundoff(call.cos.dtype) + 4 * U32 * (1 + angle.abs()))
-    limit = limit.to(torch.float32)
-    ratios = [
-        over(part.to(torch.float32) - (exact * scale).to(torch.float32), limit).amax(dim=-1)
-        for table, exact in ((cos, angle.cos()), (sin, angle.sin()))
-        for part in (table[..., :half], table[..., half:])
-    ]
-    ratio = torch.stack(ratios).amax(dim=0)
+    exact = torch.stack((angle.cos(), angle.sin())).mul(scale).to(torch.float32)  # [2,R,S,E/2]
+    table = torch.stack((cos, sin)).to(torch.float32)
+    table = table.reshape(*table.shape[:-1], 2, half)  # cos and sin stand twice side by side
+    share = limit_ulp * unit_roundoff(call.cos.dtype) + 4 * U32 * (1 + angle.abs())
+    limit = (abs(scale) * share).to(torch.float32)
+    ratio = over(table - exact[..., None, :], limit[..., None, :]).amax(dim=(0, 3, 4))
     return ratio.amax(dim=-1, keepdim=True) if spots else ratio

@@ -217,7 +217,7 @@ _READS: dict[str, tuple[tuple[Operator, str], tuple[str, ...]]] = {
     ),
     "numerical.swiglu": ((Operator.SWIGLU, "plain"), ("gate", "up", "output")),
     "numerical.residual": ((Operator.RESIDUAL, "plain"), ("x", "delta", "output")),
-    "numerical.attention_hull": ((Operator.ATTENTION, "plain"), ("v", "output")),
+    "numerical.attention_hull": ((Operator.ATTENTION, "plain"), ("output",)),
     "numerical.attention_row_sum": (
         (Operator.ATTENTION, "plain"),
         ("q", "k", "v", "output"),
