@@ -1,10 +1,12 @@
 """Taking back what a run left behind: replays the heal logs of a store, as often as one likes."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from tocsin.chaos import wal
-from tocsin.chaos.process import look
+from tocsin.chaos.contract import ProcessTarget
+from tocsin.chaos.process import look, send, wait_for
 from tocsin.core.clock import Clock, SystemClock
 from tocsin.core.faulting import OrderStatus, Scope
 from tocsin.core.system import System
@@ -130,7 +132,11 @@ def _by_lease(fault: wal.OpenFault, clock: Clock) -> tuple[bool, str]:
     if pid > 0 and (reading is None or reading.dead or born not in (-1, reading.started_ticks)):
         return True, f"its process {pid} is gone, and the fault with it"
     if reading is not None and reading.state == "T":
-        return False, f"process {pid} is still stopped; let it go on with: kill -CONT {pid}"
+        target = ProcessTarget(pid, reading.started_ticks, {}, 0, clock)
+        send(target, signal.SIGCONT)
+        if wait_for(target, lambda state: state != "T", _ANSWER_WITHIN_S) == "T":
+            return False, f"process {pid} stays stopped; let it go on with: kill -CONT {pid}"
+        return True, f"its process {pid} was still stopped and was let go on"
     if fault.state == "unhealed":
         return False, f"its target said that it could not heal; restart process {pid}"
     if ttl_s <= 0:
