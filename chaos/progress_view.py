@@ -101,7 +101,8 @@ class LiveView:
 
 def panel(state: ProgressState, recent: list[tuple[str, bool]]) -> RenderableType:
     """What the terminal shows for one reading."""
-    return Group(_heading(state), _bars(state), _detections(state), *_occurrences(recent))
+    counted = [_bars(state), _detections(state)] if state.requests_total else []
+    return Group(_heading(state), *counted, *_occurrences(recent))
 
 
 def _heading(state: ProgressState) -> RenderableType:
@@ -132,10 +133,11 @@ def _bars(state: ProgressState) -> RenderableType:
             table.add_row(Text(name), bar, Text(f"{done}/{total}"))
     failed = Text(f"no answer {state.failed}", style="yellow" if state.failed else "dim")
     answers = Text.assemble(f"ok {state.ok} · ", failed, f" · {state.tokens:,} tokens")
-    return Group(table, answers) if state.requests_total else table
+    return Group(table, answers)
 
 
 def _detections(state: ProgressState) -> RenderableType:
+    """How many alarms there were, and the last of them."""
     last = f" · last: {short(state.last_detection, 90)}" if state.last_detection else ""
     return Text(f"detections {state.detections}{last}", no_wrap=True, overflow="ellipsis")
 

@@ -58,7 +58,7 @@ def test_every_run_fits_into_two_megabytes(written: Written, name: str) -> None:
 
 def test_a_hundred_thousand_requests_fit_into_two_megabytes(tmp_path: Path) -> None:
     """Neither requests nor occurrences nor violations nor detections make the file grow."""
-    case, verdict = violated(Story(requests=100_000, seconds=3600, tokens=3, per_fault=120))
+    case, verdict = violated(Story(requests=100_000, seconds=3600, tokens=2, per_fault=120))
     noise = tuple(Detection("state.kv_page_sum", case.t_start_ns + k, "w") for k in range(50_000))
     path = write_report(tmp_path, case, replace(verdict, detections=noise))
     assert path.stat().st_size < SIZE_BYTES_MAX
