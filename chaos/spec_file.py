@@ -191,7 +191,8 @@ def _one_line(error: ValidationError) -> str:
     else:
         found = repr(first["input"])
         found = found if len(found) <= 60 else f"{found[:57]}..."
-        what = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        what = first["msg"].removeprefix("Value error, ")
+        what = what.replace("Input should be", "expected").replace("String should", "it should")
         text = f"{place}: found {found}, {what}; correct it"
     more = len(details) - 1
     return text + (f" (and {more} more)" if more else "")
@@ -201,7 +202,10 @@ def _place(loc: Sequence[int | str]) -> str:
     """`("faults", 2, "when", "every")` → `faults[2].when.every`."""
     text = ""
     for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif "[" not in part and part not in ("int", "constrained-int"):  # the arm of a union
+            text += f".{part}" if text else part
     return text or "document"
 
 

@@ -131,6 +131,7 @@ def _fault(**changes: Any) -> list[dict[str, Any]]:
         ({"safety": {"abort": [{"when": "ok_ratio > 2"}]}}, ("safety.abort[0].when",)),
         ({"checks": [{"id": "golden.token"}]}, ("checks[0].id", "did you mean 'golden.tokens'")),
         ({"name": "No Spaces"}, ("name", "No Spaces")),
+        ({"bad-key": 1}, ("bad-key: unknown key",)),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_place(
