@@ -81,7 +81,11 @@ def _section(unit: Check) -> str:
 
 
 def _profile(unit: Check) -> str:
-    return "guard" if unit.profile is Profile.GUARD else "full"
+    if unit.profile is Profile.GUARD:
+        return "guard"
+    if unit.guard_at:
+        return f"full; guard at {code(unit.guard_at)}"
+    return "full"
 
 
 def _phase(unit: Check) -> str:
