@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.report.browser import Page, chromium, open_browser
-from tests.chaos.report.recorded import RUNS
+from tests.chaos.report.verdicts import RUNS
 from tocsin.chaos.report import write_report
 
 

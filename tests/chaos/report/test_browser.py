@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.report.browser import Page
-from tests.chaos.report.recorded import RUNS, hostile
+from tests.chaos.report.verdicts import RUNS, hostile
 from tocsin.chaos.report import write_report
 
 Written = Callable[[str], Path]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.report.recorded import START_NS, Story, passing, verdict_of, violated
+from tests.chaos.report.recorded import START_NS, Story
+from tests.chaos.report.verdicts import passing, verdict_of, violated
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.chaos.contract import faults

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.chaos.report.recorded import passing, verdict_of
+from tests.chaos.report.verdicts import passing, verdict_of
 from tocsin.chaos.case import Conclusion
 from tocsin.chaos.progress import ProgressState
 from tocsin.chaos.progress_lines import PHASES, PlainView, clock_text, verdict_words

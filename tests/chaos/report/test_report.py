@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.report.recorded import RUNS, Story, hostile, passing, verdict_of, violated
+from tests.chaos.report.recorded import Story
 from tests.chaos.report.structure import structure_of
+from tests.chaos.report.verdicts import RUNS, hostile, passing, verdict_of, violated
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.judge import judge
 from tocsin.chaos.report import SIZE_BYTES_MAX, write_report

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.report.recorded import START_NS, passing
+from tests.chaos.report.recorded import START_NS
+from tests.chaos.report.verdicts import passing
 from tocsin.chaos.report.bins import counts_by_bin, percentiles_by_bin, quantile_of
 from tocsin.chaos.report.model import Span
 from tocsin.chaos.report.samples import phases_of, samples_of, series_of
