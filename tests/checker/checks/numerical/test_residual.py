@@ -1,0 +1,34 @@
+"""`numerical.residual`: the stream is what it was plus what was added."""
+
+import pytest
+import torch
+
+from tests.checker.calls import DTYPES, generator, residual
+from tests.checker.faulty import flip
+from tocsin.checker.checks.numerical.residual import residual as check
+from tocsin.core.calls import ResidualCall
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_all_bits_but_the_last_two_are_seen(dtype: torch.dtype) -> None:
+    """An exact recomputation leaves next to nothing unseen, in any number of the row."""
+    width = torch.finfo(dtype).bits
+    for bit in range(width - 2):
+        call = residual(generator(bit), dtype, 2, 64)
+        assert call.output is not None
+        flip(call.output, bit, 64 + bit)
+        assert not bool(check(call)[1] <= 1), bit
+        assert bool(check(call)[0] <= 1)
+
+
+def test_a_stream_in_float32_takes_a_delta_in_bfloat16() -> None:
+    """Mixed streams are legal: the sum is held to the output's dtype."""
+    x, delta = torch.randn(3, 8), torch.randn(3, 8).bfloat16()
+    assert bool((check(ResidualCall(x=x, delta=delta, output=x + delta)) <= 1).all())
+
+
+def test_cancellation_is_not_an_alarm() -> None:
+    """The nearest miss: x + (-x + a little) is exact, however small it is."""
+    x = torch.randn(3, 8).bfloat16()
+    delta = (-x.float() * (1 + 2**-7)).bfloat16()
+    assert bool((check(ResidualCall(x=x, delta=delta, output=x + delta)) <= 1).all())
