@@ -1,5 +1,5 @@
 # Every command of the project; `make help` lists them. Variables come on the command line:
-#   make chaos-run SEED=7 PROFILE=off SPEC=first_light RAY_ADDRESS=127.0.0.1:6379
+#   make chaos-run SEED=7 PROFILE=off SPEC=first-light RAY_ADDRESS=127.0.0.1:6379
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # More words for pip, for example where to find a CPU build of torch.
 PIP_ARGS ?=
 
-SPEC ?= first_light
+SPEC ?= first-light
 SEED ?=
 PROFILE ?=
 PORT ?=

@@ -62,7 +62,7 @@ def test_set_up_has_nothing_to_do_when_nothing_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("SEED=7",), "chaos run first_light --seed 7"),
+        (("SEED=7",), "chaos run first-light --seed 7"),
         (("PROFILE=off", "SPEC=smoke"), "chaos run smoke  --profile off"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from tests.checkout import PARTS, ROOT, modes, parsed, product_modules, tracked
 
 LINES_MAX = 400
+TEST_LINES_MAX = 600  # tables of valid and of faulty calls are long and flat
 FUNCTION_LINES_MAX = 80
 BYTES_MAX = 2 * 1024 * 1024
 
@@ -81,12 +82,12 @@ def test_every_module_says_in_one_sentence_what_it_holds() -> None:
 
 
 def test_every_module_can_be_read_in_one_sitting() -> None:
-    """No Python file is longer than 400 lines, no function longer than 80."""
-    long = [
-        f"{path}: {len((ROOT / path).read_text().splitlines())} lines"
-        for path in tracked(".py")
-        if len((ROOT / path).read_text().splitlines()) > LINES_MAX
-    ]
+    """No module is longer than 400 lines, no test file than 600, no function than 80."""
+    long = []
+    for path in tracked(".py"):
+        lines = len((ROOT / path).read_text().splitlines())
+        if lines > (TEST_LINES_MAX if path.parts[0] == "tests" else LINES_MAX):
+            long.append(f"{path}: {lines} lines")
     for path, tree in parsed():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
