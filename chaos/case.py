@@ -8,7 +8,7 @@ from typing import Any
 from tocsin.chaos.plan import Occurrence, Plan
 from tocsin.chaos.spec import Experiment
 from tocsin.core.faulting import Evidence
-from tocsin.core.history import Event, RequestRecord
+from tocsin.core.history import Event, Outcome, RequestRecord
 from tocsin.core.system import GoldenAnswer, LoadRequest
 
 
@@ -86,7 +86,7 @@ class Case:
         facts: what the system said of itself: engine, model, profile, versions.
         warmup: records of the requests sent before the load.
         t_faults_ns: the first order; 0: there was none. t_healed_ns: the last heal.
-        aborted: why the run was stopped early; empty: it was not.
+        aborted: why the run was stopped early; empty: it was not. t_aborted_ns: when.
     """
 
     spec: Experiment
@@ -105,12 +105,19 @@ class Case:
     t_healed_ns: int = 0
     t_end_ns: int = 0
     aborted: str = ""
+    t_aborted_ns: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def honest(self) -> tuple[RequestRecord, ...]:
         """Records of the requests that an honest client would send."""
         return tuple(record for record in self.records if not record.malformed)
+
+    def cut_off(self, record: RequestRecord) -> bool:
+        """Whether a request has no answer because the run itself was stopped under it."""
+        if not self.aborted or record.outcome not in (Outcome.OPEN, Outcome.INFO):
+            return False
+        return not record.t_end_ns or record.t_end_ns >= self.t_aborted_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Conductor:
     _start_ns: int = 0
     _end_ns: int = 0
     _tail_from_ns: int = 0
+    _aborted_ns: int = 0
 
     async def conduct(self) -> None:
         """Run the experiment to its end, or until it is aborted; faults are healed either way.
@@ -83,6 +84,7 @@ class Conductor:
         """Stop as soon as possible, heal, and write what is known."""
         if not self.aborted:
             self.aborted = reason
+            self._aborted_ns = self.clock.now_ns()
             self.progress.note(f"stopping: {reason}")
         if self.load is not None:
             self.load.stop()
@@ -110,6 +112,7 @@ class Conductor:
             t_healed_ns=max(healed, default=0),
             t_end_ns=self._end_ns or self.clock.now_ns(),
             aborted=self.aborted,
+            t_aborted_ns=self._aborted_ns,
             notes=tuple(self.notes),
         )
 

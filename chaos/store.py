@@ -126,6 +126,7 @@ def load_case(run_dir: Path) -> Case:
         t_healed_ns=document["t_healed_ns"],
         t_end_ns=document["t_end_ns"],
         aborted=document["aborted"],
+        t_aborted_ns=document["t_aborted_ns"],
         notes=tuple(document["notes"]),
     )
 
@@ -159,6 +160,7 @@ def manifest(case: Case) -> dict[str, Any]:
         "t_healed_ns": case.t_healed_ns,
         "t_end_ns": case.t_end_ns,
         "aborted": case.aborted,
+        "t_aborted_ns": case.t_aborted_ns,
         "notes": list(case.notes),
     }
 

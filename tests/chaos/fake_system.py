@@ -79,6 +79,7 @@ class FakeSystem:
     log: list[Event] = field(default_factory=list)
     renewed: int = 0
     sent: int = 0
+    heal_after_ns: int = 30_000_000
     _born: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -239,7 +240,7 @@ class FakeSystem:
                 due = replica.step >= order.after_step and order.kind not in self.wrong.never_fires
                 if due and order.kind not in ("actor.kill", "actor.freeze"):
                     self._fire(occurrence)
-            elif status.state == "fired" and now_ns - status.fired_ns > 30_000_000:
+            elif status.state == "fired" and now_ns - status.fired_ns > self.heal_after_ns:
                 state = "unhealed" if order.kind in self.wrong.unhealed else "healed"
                 self.book[occurrence] = replace(
                     status, state=state, healed_ns=now_ns if state == "healed" else 0

@@ -154,6 +154,21 @@ def test_lost_is_whoever_does_not_know(outcome: Outcome, expected: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("late_ms", "expected"), [(0, "pass"), (-1, "fail")])
+def test_a_request_cut_off_by_the_end_of_the_run_itself_is_not_lost(
+    late_ms: int, expected: str
+) -> None:
+    """What broke before the run was stopped still counts."""
+    stopped_ns = T0 + 500 * MS
+    case = with_record(
+        clean_case(aborted="SIGINT was received", t_aborted_ns=stopped_ns),
+        0,
+        outcome=Outcome.INFO,
+        t_end_ns=stopped_ns + late_ms * MS,
+    )
+    assert conclusion("lifecycle.no_lost", case) == expected
+
+
 def test_a_second_attempt_may_go_on_but_not_repeat() -> None:
     """Two replicas worked on it: fine, as long as no index comes twice."""
     record = clean_case().records[0]

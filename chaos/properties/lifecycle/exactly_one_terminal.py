@@ -15,7 +15,7 @@ def judge(case: Case) -> PropertyVerdict:
     violations = [
         Violation(f"{record.request_id}: {reason}", request_id=record.request_id)
         for record in case.records
-        if (reason := _reason(record))
+        if (reason := _reason(record)) and not case.cut_off(record)
     ]
     return conclude(judge.id, len(case.records), violations, nothing="no request was sent")
 

@@ -13,7 +13,8 @@ from tocsin.core.history import Outcome
 def judge(case: Case) -> PropertyVerdict:
     """Every request ends before its deadline with an answer or an explicit error.
 
-    A timeout or a broken connection leaves its client not knowing: that is lost, too.
+    A timeout or a broken connection leaves its client not knowing: that is lost, too. Requests
+    that were under way when the run itself was stopped are not held against the service.
     """
     violations = [
         Violation(
@@ -24,6 +25,6 @@ def judge(case: Case) -> PropertyVerdict:
             evidence={"tokens": len(record.chunks), "attempts": list(record.attempts)},
         )
         for record in case.records
-        if record.outcome in (Outcome.OPEN, Outcome.INFO)
+        if record.outcome in (Outcome.OPEN, Outcome.INFO) and not case.cut_off(record)
     ]
     return conclude(judge.id, len(case.records), violations, nothing="no request was sent")

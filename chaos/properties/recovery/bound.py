@@ -28,7 +28,7 @@ def judge(case: Case) -> PropertyVerdict:
             violations.append(Violation(text, occurrence=record.planned.id))
         if doubt:
             unknown.append(f"{record.planned.id}: {doubt}")
-    for probe, reading in probe_readings(case, "after") if fired else ():
+    for probe, reading in probe_readings(case, "after") if fired and not case.aborted else ():
         if reading is None:
             unknown.append(f"probe {probe.name}: no data after the last fault")
         elif not probe.holds(reading):
@@ -50,7 +50,7 @@ def _occurrence(case: Case, timeline: Timeline, record: OccurrenceRecord) -> tup
     )
     if took_s is None:
         observed_s = (case.t_end_ns - record.healed_ns) / 1e9
-        if observed_s <= limit_s + settings.window_s * settings.good_windows:
+        if case.aborted or observed_s <= limit_s + settings.window_s * settings.good_windows:
             return "", f"only {max(0.0, observed_s):.1f} s were observed after its heal"
         return f"steady never, expected within {limit_s:g} s", ""
     if took_s > limit_s:

@@ -13,8 +13,9 @@ from tocsin.core.history import Outcome
 )
 def judge(case: Case) -> PropertyVerdict:
     """The share of honest, uncancelled requests that were answered keeps to the budget."""
-    ended = [record for record in case.honest if record.outcome is not Outcome.CANCELLED]
-    share = availability(case.records)
+    kept = [record for record in case.honest if not case.cut_off(record)]
+    ended = [record for record in kept if record.outcome is not Outcome.CANCELLED]
+    share = availability(kept)
     violations = []
     if share is not None and share < case.spec.budget.availability:
         refused = [record for record in ended if record.outcome is not Outcome.OK]

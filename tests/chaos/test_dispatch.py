@@ -1,0 +1,139 @@
+"""The order in which faults happen: apart on one replica, alone on a process, none lost."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.experiments import small
+from tests.chaos.fake_system import FakeSystem
+from tocsin.chaos.case import Case
+from tocsin.chaos.run import run
+from tocsin.chaos.spec_file import parse_experiment
+from tocsin.chaos.store import load_case
+from tocsin.core.faulting import Order
+
+EXPECT = {"within": "300ms", "recover_within": "5s"}
+
+
+def _fault(name: str, kind: str, at: list[int], **more: Any) -> dict[str, Any]:
+    clock = "request" if kind.startswith("actor") else "decode_step"
+    return {
+        "id": name,
+        "kind": kind,
+        "when": {"clock": clock, "at": at},
+        "expect": EXPECT,
+        **more,
+    }
+
+
+def _run(tmp_path: Path, system: FakeSystem, **changes: Any) -> tuple[int, Case]:
+    code = run(parse_experiment(small(**changes)), system, tmp_path)
+    return code, load_case((tmp_path / "latest").resolve())
+
+
+def test_faults_of_one_replica_follow_one_another(tmp_path: Path) -> None:
+    """All are due at once; each begins only after the one before was healed."""
+    faults = [
+        _fault(f"f{i}", kind, [5], target={"replica": 0})
+        for i, kind in enumerate(("weight.bitflip", "kv.bitflip", "rope.table"))
+    ]
+    code, case = _run(tmp_path, FakeSystem(), faults=faults)
+    assert code == 0
+    in_order = sorted(case.occurrences, key=lambda one: one.fired_ns)
+    for before, after in pairwise(in_order):
+        assert after.ordered_ns > before.healed_ns
+
+
+def test_a_fault_on_a_process_is_alone_and_leaves_enough_alive(tmp_path: Path) -> None:
+    """Nothing else is open while a replica is killed, and the two kills are not at once."""
+    faults = [
+        _fault("each", "weight.bitflip", [5, 15, 25], target={"replica": "each"}),
+        _fault("kill", "actor.kill", [5, 6], target={"replica": "each"}),
+    ]
+    code, case = _run(tmp_path, FakeSystem(), faults=faults, workload={"requests": 600})
+    assert code == 0
+    spans = [(one.planned.kind, one.ordered_ns, one.healed_ns) for one in case.occurrences]
+    for kind, begin, end in spans:
+        if kind == "actor.kill":
+            others = [span for span in spans if span != (kind, begin, end)]
+            assert not any(begin < other[2] and other[1] < end for other in others)
+
+
+def test_no_more_faults_are_open_than_safety_allows(tmp_path: Path) -> None:
+    """One at a time, although two replicas are free."""
+    faults = [_fault("each", "weight.bitflip", [5], target={"replica": "each"})]
+    safety = {"max_concurrent_faults": 1}
+    code, case = _run(tmp_path, FakeSystem(), faults=faults, safety=safety)
+    assert code == 0
+    first, second = sorted(case.occurrences, key=lambda one: one.ordered_ns)
+    assert second.ordered_ns > first.healed_ns
+
+
+@dataclass(slots=True)
+class Dying(FakeSystem):
+    """The first replica that is given an order dies before it can carry it out."""
+
+    died: str = ""
+
+    def arm(self, replica: str, order: Order) -> None:
+        FakeSystem.arm(self, replica, order)
+        with self._lock:
+            if not self.died:
+                self.died = replica
+                next(one for one in self.fleet if one.replica == replica).alive = False
+                self._bear()
+
+
+def test_a_fault_whose_replica_died_first_is_aimed_at_another_one(tmp_path: Path) -> None:
+    """It fires there, and the record says where it was meant to."""
+    system = Dying()
+    code, case = _run(tmp_path, system, faults=[_fault("w", "weight.bitflip", [10])])
+    assert code == 0
+    one = case.occurrences[0]
+    assert one.retargeted_from == system.died
+    assert one.replica != system.died
+    assert one.verified
+    assert one.orders == 2
+
+
+@dataclass(slots=True)
+class Sticky(FakeSystem):
+    """A fault stays until it is taken back: nobody repairs anything."""
+
+    heal_after_ns: int = 2**62  # never by itself
+
+    def disarm(self, occurrence: str) -> None:
+        status = self.book[occurrence]
+        if status.state == "fired":
+            self.book[occurrence] = replace(status, state="healed", healed_ns=self.clock.now_ns())
+
+
+def test_a_fault_that_nobody_repairs_is_taken_back_when_its_time_is_over(tmp_path: Path) -> None:
+    """So that the next one on that replica gets its turn, also with checks off."""
+    faults = [_fault(f"f{i}", "weight.bitflip", [5], target={"replica": 0}) for i in range(2)]
+    code, case = _run(tmp_path, Sticky(), faults=faults)
+    assert code == 0
+    assert all(one.healed for one in case.occurrences)
+
+
+def test_a_dead_process_takes_its_fault_with_it(tmp_path: Path) -> None:
+    """Fired and then gone: there is nothing left to heal."""
+
+    @dataclass(slots=True)
+    class DiesOfIt(FakeSystem):
+        def _fire(self, occurrence: str) -> None:
+            FakeSystem._fire(self, occurrence)
+            name, _ = self.given[occurrence]
+            next(one for one in self.fleet if one.replica == name).alive = False
+            self._bear()
+
+        def _advance(self) -> None:
+            if any(status.state == "fired" for status in self.book.values()):
+                return
+            FakeSystem._advance(self)
+
+    code, case = _run(tmp_path, DiesOfIt(), faults=[_fault("w", "weight.bitflip", [5])])
+    assert code == 0
+    assert case.occurrences[0].state == "healed"
+    assert "its process ended" in case.occurrences[0].error
