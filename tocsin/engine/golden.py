@@ -17,6 +17,8 @@ from tocsin.core.system import GoldenAnswer
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.engine import ReferenceEngine, cache_keyword
 
+_ARITHMETIC = 2  # grows when the engine's own arithmetic changes, so that old answers are not used
+
 
 @dataclass(frozen=True, slots=True)
 class GoldenPrompt:
@@ -141,6 +143,7 @@ def _model_digest(model: nn.Module) -> str:
 
 def _key(model_digest: str, prompt: GoldenPrompt, config: EngineConfig) -> str:
     facts = {
+        "arithmetic": _ARITHMETIC,
         "model": model_digest,
         "prompt": prompt.prompt_ids,
         "length": prompt.max_new_tokens,

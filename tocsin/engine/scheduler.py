@@ -95,7 +95,8 @@ class Scheduler:
     def _plan_prefill(self) -> Plan | None:
         for sequence in [one for one in self.running if one.is_prefill]:
             chunk = sequence.chunk(self.config.prefill_chunk)
-            if self._make_room(sequence, chunk.stop):
+            # One that was preempted to make room for the one before it is no longer running.
+            if sequence in self.running and self._make_room(sequence, chunk.stop):
                 return Plan(PREFILL, (sequence,), (chunk,))
         return None
 
