@@ -45,13 +45,13 @@ def test_one_transient_nan_poisons_later_clean_requests() -> None:
     """Finding A: the NaN stays in a freed page of V, and whoever gets the page answers nothing."""
     engine = poisoned_engine()
     assert engine.pages.data[:, :, 1].isnan().any()
-    for n in range(3):
-        asked = request(f"clean{n}", 5, new=6, start=n)
+    for n in range(4):  # short ones: the poisoned row stays in the hidden tail of their page
+        asked = request(f"clean{n}", 3, new=4, start=n)
         engine.submit(asked)
         events = drain(engine)
         assert endings(events)[asked.request_id].finish is Finish.LENGTH
-        assert answers(events)[asked.request_id] == [0] * 6
-        assert alone(DEEP, asked) != [0] * 6
+        assert answers(events)[asked.request_id] == [0] * 4
+        assert alone(DEEP, asked) != [0] * 4
 
 
 def test_zeroing_the_pages_ends_the_poisoning() -> None:
