@@ -2,14 +2,15 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.chaos.case import Case, Prompt
 from tocsin.chaos.dispatch import Dispatcher
 from tocsin.chaos.fleet import Fleet
 from tocsin.chaos.load import Load, golden_requests, load_prompts, warmup_requests
+from tocsin.chaos.patience import patiently
 from tocsin.chaos.plan import Plan
 from tocsin.chaos.progress import Progress, ProgressState
 from tocsin.chaos.safety import Safety
@@ -20,6 +21,8 @@ from tocsin.core.clock import Clock
 from tocsin.core.errors import EnvironmentFault
 from tocsin.core.history import Event, EventKind, Outcome, RequestRecord
 from tocsin.core.system import GoldenAnswer, System
+
+Answer = TypeVar("Answer")
 
 _TICK_S = 0.15
 _READY_S = 60.0
@@ -125,9 +128,10 @@ class Conductor:
         )
         offset_ns = int(self.clock.wall_s() * 1e9) - self.clock.now_ns()
         self.facts = {**await asyncio.to_thread(self.system.describe), "wall_offset_ns": offset_ns}
-        self.certificate = dict(await asyncio.to_thread(self.system.certificate))
         wanted = golden_requests(self.spec, self.prompts)
-        self.golden = await asyncio.to_thread(self.system.golden, wanted)
+        # Both may take minutes when nothing is cached; a person may stop the run meanwhile.
+        self.certificate = dict(await self._long(self.system.certificate) or {})
+        self.golden = await self._long(lambda: self.system.golden(wanted)) or {}
         self._note_disagreement()
         deadline_ns = self.clock.now_ns() + int(_READY_S * 1e9)
         while not self.aborted:
@@ -141,6 +145,10 @@ class Conductor:
                     f"{_READY_S:g} s; see the logs of the replicas"
                 )
             await asyncio.sleep(_TICK_S)
+
+    async def _long(self, call: Callable[[], Answer]) -> Answer | None:
+        """A call that may take minutes; None when the run was stopped before its end."""
+        return await patiently(call, lambda: bool(self.aborted), lambda: self._tell("golden"))
 
     def _note_disagreement(self) -> None:
         """The two oracles are independent: where they disagree, the reader must know."""
@@ -159,7 +167,7 @@ class Conductor:
         """The baseline: a few requests that must all be right before anything is broken."""
         load = Load(self.spec, self.system, self.prompts, self.clock)
         self._tell("warm-up")
-        await self._drain_events()
+        self._next_event, _ = await asyncio.to_thread(self.system.events, 0)
         requests = warmup_requests(self.spec, self.prompts)
         tasks = [asyncio.create_task(load.send(request)) for request in requests]
         pending = set(tasks)
@@ -172,7 +180,6 @@ class Conductor:
                 await asyncio.gather(*pending, return_exceptions=True)
                 break
         self.warmup = list(load.records.values())
-        await self._drain_events()
 
     async def _attack(self) -> None:
         """Load and faults together, until both have ended and service was steady again."""
@@ -285,9 +292,9 @@ class Conductor:
         )
 
     async def _drain_events(self) -> None:
+        """Take in what happened since the warm-up began; what was before is of another run."""
         self._next_event, events = await asyncio.to_thread(self.system.events, self._next_event)
-        if self._phase not in ("set-up", "golden", "warm-up") or self.load is not None:
-            self.watch.take(events)
+        self.watch.take(events)
 
     def _hear_signals(self) -> Any:
         """SIGINT and SIGTERM heal and write before they end the run; returns the undoing."""

@@ -170,11 +170,6 @@ class Load:
         """Nothing more is sent: it was told to stop, or all is sent and nobody wants more."""
         return self._stopped
 
-    @property
-    def done(self) -> int:
-        """Requests that have ended."""
-        return sum(record.outcome is not Outcome.OPEN for record in self.records.values())
-
     async def run(self) -> None:
         """Send until the workload is sent and nobody wants more; then wait for the last end."""
         if self.spec.workload.arrival == "closed":

@@ -54,6 +54,7 @@ class Misbehaviour:
     answers_malformed: bool = False
     false_alarm: bool = False
     warmup_wrong: bool = False
+    golden_takes_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ class FakeSystem:
             ]
 
     def golden(self, prompts: Sequence[LoadRequest]) -> dict[str, GoldenAnswer]:
+        self.clock.sleep(self.wrong.golden_takes_s)
         return {one.prompt_id: golden_answer(one.prompt_id, one.max_new_tokens) for one in prompts}
 
     def certificate(self) -> dict[str, Any]:

@@ -5,7 +5,9 @@ import json
 import os
 import signal
 import threading
+import time
 import xml.etree.ElementTree as ET
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from tocsin.chaos import wal
 from tocsin.chaos.run import check, run
 from tocsin.chaos.spec_file import parse_experiment
 from tocsin.chaos.store import load_case, read_verdict
+from tocsin.core.history import Event, EventKind, RequestRecord
+from tocsin.core.system import LoadRequest
 
 KILL = {
     "id": "kill",
@@ -188,6 +192,32 @@ def test_sigint_heals_writes_and_ends_with_four(tmp_path: Path) -> None:
         timer.cancel()
     assert (code, verdict["verdict"], verdict["lost"]) == (4, "aborted", 0)
     assert "SIGINT" in " ".join(verdict["reasons"])
+
+
+def test_a_run_may_be_stopped_while_golden_answers_are_computed(tmp_path: Path) -> None:
+    """Nobody waits for minutes of work that is no longer wanted."""
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    began_s = time.monotonic()
+    code, verdict, _, _ = conduct(tmp_path, Misbehaviour(golden_takes_s=60.0))
+    assert code == 4
+    assert "SIGTERM" in " ".join(verdict["reasons"])
+    assert time.monotonic() - began_s < 20.0
+
+
+def test_a_false_alarm_during_the_warm_up_counts(tmp_path: Path) -> None:
+    """No fault was active anywhere; alarms from before the run are not its own."""
+    early = Event(EventKind.CHECK_FAILED, 1, "replica-0", data={"check": "numerical.finite"})
+
+    class Nervous(FakeSystem):
+        async def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
+            if request.request_id == "w0001":
+                self._alarm("replica-0", "numerical.finite")
+            async for record in FakeSystem.send(self, request):
+                yield record
+
+    for system, code in ((Nervous(), 1), (FakeSystem(log=[early]), 0)):
+        assert run(parse_experiment(small()), system, tmp_path) == code
 
 
 def test_a_system_that_cannot_be_reached_is_one_line_and_not_green(tmp_path: Path) -> None:
