@@ -8,7 +8,6 @@ from tocsin.core.requests import Finish
 from tocsin.core.terms import Operator, Phase
 from tocsin.engine.engine import ReferenceEngine
 
-
 DEEP = tiny_model(num_hidden_layers=3)
 """From the third layer on a poisoned row spoils the keys and values of all that read it."""
 

@@ -45,7 +45,7 @@ def certify(
     config: EngineConfig | None = None,
     *,
     prompts: Sequence[tuple[int, ...]] | None = None,
-    max_new_tokens: int = 6,
+    max_new_tokens: int = 4,
 ) -> dict[str, Any]:
     """Take the certificate.
 
