@@ -62,6 +62,7 @@ class VerdictBuffer:
         self.sites_max = sites_max
         self.rows_max = rows_max
         self._views: dict[tuple[int, int], Tensor] = {}
+        self._indices: dict[tuple[int, ...], Tensor] = {}
 
     def write(self, site: int, ratio: Tensor, rows: int | None) -> None:
         """Keep the largest ratio of each row of a site; no host synchronisation.
@@ -85,6 +86,33 @@ class VerdictBuffer:
             target = self._view(site, width)
             reduced = flat if count == width else flat.view(width, -1).amax(dim=1)
         torch.maximum(target, reduced.to(target.dtype), out=target)
+
+    def write_many(self, sites: tuple[int, ...], ratio: Tensor, rows: int | None) -> None:
+        """The same for one check on many modules; the sites are different ones.
+
+        Args:
+            sites: n indices.
+            ratio: [n,T], [n,R] or [n,1], as in `write`.
+            rows: number of rows R of each call.
+        """
+        flat = ratio.reshape(len(sites), -1)
+        count = flat.shape[1]
+        width = count if rows is None else rows
+        if count == 0:
+            return
+        whole = width == 0 or width > self.rows_max or count % width or (count == 1 and width != 1)
+        if whole:
+            columns, reduced = slice(-1, None), flat.amax(dim=1, keepdim=True)
+        else:
+            columns = slice(0, width)
+            reduced = flat if count == width else flat.view(len(sites), width, -1).amax(dim=2)
+        index = self._indices.get(sites)
+        if index is None:
+            index = torch.tensor(sites, device=self.data.device)
+            self._indices[sites] = index
+        target = self.data[:, columns]
+        held = torch.maximum(target.index_select(0, index), reduced.to(target.dtype))
+        target.index_copy_(0, index, held)
 
     def set_level(self, site: int, level: float) -> None:
         """Switch a site on (1) or off (0)."""

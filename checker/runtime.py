@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tocsin.checker import batching
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
@@ -24,6 +25,15 @@ WATERMARK = "memory.watermark"
 
 _WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
 """Operators whose ratios belong to no row."""
+
+_IMPLIED = {
+    Operator.LINEAR: "numerical.linear_checksum",
+    Operator.RMS_NORM: "numerical.rms_dot",
+    Operator.RESIDUAL: "numerical.residual",
+    Operator.SWIGLU: "numerical.swiglu",
+    Operator.ROPE: "numerical.rope_norm",
+}
+"""Where such a check runs `numerical.finite` adds nothing: what is not finite has no residual."""
 
 _REPORT_EVERY = 100  # a broken check raises in every step; one event in so many is enough
 
@@ -46,9 +56,15 @@ class Site:
 
 @dataclass(slots=True)
 class _Heard:
-    """What was written since the step began, in order of execution."""
+    """What was written since the step began.
+
+    Attributes:
+        order: sites in order of execution.
+        idle: sites in `order` that in the end had nothing to check.
+    """
 
     order: list[Site] = field(default_factory=list)
+    idle: set[int] = field(default_factory=set)
     veto: bool = False
     verdict: Verdict | None = None
 
@@ -61,6 +77,7 @@ class Runtime:
         switchboard: which profile is in force for which operator and layer.
         thresholds: limits by check id that differ from the declared ones.
         device: where the ratios are kept: the model's.
+        defer: check small calls of equal form together at the end of the step.
     """
 
     def __init__(
@@ -76,6 +93,7 @@ class Runtime:
         counters: Counters | None = None,
         sites_max: int = SITES_MAX,
         rows_max: int = ROWS_MAX,
+        defer: bool = True,
     ) -> None:
         """Listen to the seams that the profile in force asks for.
 
@@ -99,6 +117,10 @@ class Runtime:
         self._revision = -1
         self._removers: list[Callable[[], None]] = []
         self._heard = _Heard()
+        self._defer = defer
+        self._deferred = batching.Deferred()
+        self._alone: set[str] = set()
+        self._at_once: set[str] = set()
         self._install()
 
     def begin(self, step: int = -1) -> None:
@@ -113,6 +135,7 @@ class Runtime:
         """The same step is run again: forget what was heard, keep the set of checks."""
         self.buffer.reset(len(self._sites))
         self._heard = _Heard()
+        self._deferred.clear()
         self._serial += 1
         self.active = True
 
@@ -128,6 +151,7 @@ class Runtime:
         """What the checks of this step found; the one device-to-host copy happens here, once."""
         heard = self._heard
         if heard.verdict is None:
+            self._check_deferred()
             heard.verdict = self._read(heard.order)
         return heard.verdict
 
@@ -182,6 +206,8 @@ class Runtime:
                 if self._wants(unit, operator):
                     wanted.setdefault((operator, phase_of(operator)), []).append(unit)
         for (operator, phase), units in wanted.items():
+            if _IMPLIED.get(operator) in {unit.id for unit in units}:
+                units = [unit for unit in units if unit.id != "numerical.finite"]
             listener = self._listener(operator, tuple(units), phase)
             self._removers.append(self.seams.add_check(operator, phase, listener))
 
@@ -197,6 +223,7 @@ class Runtime:
         """A closure for one seam; its sites are looked up once for each module."""
         table: dict[tuple[str, int | None], tuple[Site, ...]] = {}
         before = phase is Phase.BEFORE
+        defer = self._defer and not before
 
         def listen(call: Call) -> None:
             if not self.active:
@@ -210,18 +237,77 @@ class Runtime:
                 sites = table[key] = tuple(
                     site for unit in units if (site := self._site(unit, operator, *key)) is not None
                 )
+            if defer and call.module not in self._at_once and self._deferred.take(call, sites):
+                self._heard.order.extend(sites)
+                return
             for site in sites:
-                if site.broken_in != self._serial:
-                    self._run(site, call, before)
+                self._run(site, call, before)
 
         return listen
 
-    def _run(self, site: Site, call: Call, before: bool) -> None:
-        """Run one check; one that raises fails open, loudly, and is out for this step."""
+    def _check_deferred(self) -> None:
+        """Run the checks that waited for the end of the step, each once for all its calls."""
+        for group in self._deferred.drain():
+            sound = [index for index in range(len(group.calls)) if batching.unchanged(group, index)]
+            if len(sound) < len(group.calls):
+                self._mark_changed(group, set(sound))
+            elif len(group.calls) >= batching.GROUP_MIN:
+                self._run_group(group)
+                continue
+            for index in sound:
+                for site in group.sites[index]:
+                    self._run(site, group.calls[index], before=False, known=True)
+
+    def _run_group(self, group: batching.Group) -> None:
+        shared, stacks = self._deferred.stack(group)
+        for column, site in enumerate(group.sites[0]):
+            sites: list[Site] = [row[column] for row in group.sites]
+            if stacks and site.unit.id not in self._alone:
+                try:
+                    ratio = batching.ratios(group, column, shared, stacks)
+                    indices = tuple(one.index for one in sites)
+                    self.buffer.write_many(indices, ratio, group.calls[0].rows)
+                except Exception as error:  # noqa: BLE001 - then it runs alone, which decides
+                    self._alone.add(site.unit.id)
+                    reason = f"{site.unit.id} runs call by call: {error}"[:200]
+                    self.counters.skipped[reason] += 1
+                else:
+                    self._tally(sites, ran=ratio.numel() > 0)
+                    continue
+            for one, call in zip(sites, group.calls, strict=True):
+                self._run(one, call, before=False, known=True)
+
+    def _tally(self, sites: list[Site], *, ran: bool) -> None:
+        """Count the runs of deferred sites; those with nothing to check did not run."""
+        for site in sites:
+            site.runs += ran
+        if not ran:
+            self._heard.idle.update(site.index for site in sites)
+
+    def _mark_changed(self, group: batching.Group, sound: set[int]) -> None:
+        """A model that writes into activations in place is checked call by call from now on."""
+        for index, call in enumerate(group.calls):
+            if index not in sound:
+                self._at_once.add(call.module)
+                self._tally(list(group.sites[index]), ran=False)
+                reason = "a tensor was written in place after its operator: checked at once now"
+                self.counters.skipped[reason] += 1
+
+    def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> None:
+        """Run one check; one that raises fails open, loudly, and is out for this step.
+
+        Args:
+            before: it may veto the launch.
+            known: it is in the order of execution already.
+        """
+        if site.broken_in == self._serial:
+            return
         try:
             ratio = site.unit.ratio(call, **site.thresholds)
-            if ratio.numel() == 0:
-                return  # nothing to check here
+            if ratio.numel() == 0:  # nothing to check here
+                if known:
+                    self._heard.idle.add(site.index)
+                return
             rows = 0 if site.operator in _WHOLE else call.rows
             self.buffer.write(site.index, ratio, rows)
             if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
@@ -229,9 +315,12 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - the edge between a check's bug and serving
             site.broken_in = self._serial
             self._broken(site, error)
+            if known:
+                self._heard.idle.add(site.index)
             return
         site.runs += 1
-        self._heard.order.append(site)
+        if not known:
+            self._heard.order.append(site)
 
     def _site(self, unit: Check, operator: Operator, module: str, depth: int | None) -> Site | None:
         """The site of a check on a module; None when the buffer has no line left."""
@@ -251,6 +340,8 @@ class Runtime:
         """Copy the buffer once and turn its alarms into findings, first operator first."""
         if not order:
             return Verdict()
+        if idle := self._heard.idle:
+            order = [site for site in order if site.index not in idle]
         reading = self.buffer.read(len(self._sites))
         over = set(reading.alarms())
         if not over:

@@ -1,0 +1,153 @@
+"""Checks of one kind of call on all layers at once: records are kept, stacked, and checked by vmap.
+
+A decode step of a small model makes some thousand tiny check evaluations, and each costs more in
+dispatch than in arithmetic. Nothing of a verdict is needed before the end of the step, so records
+of equal form wait until then; a check, written for one call, then runs once for all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tocsin.core.calls import Call, LinearCall, ResidualCall, RMSNormCall, RopeCall, SwiGLUCall
+
+ELEMENTS_MAX = 1 << 17
+"""A call with more input elements is checked at once: it is bound by memory, not by dispatch."""
+
+PENDING_MAX = 1 << 25
+"""Input elements that may wait; more are checked before the step goes on."""
+
+GROUP_MIN = 3
+
+_Form = Callable[[Any], tuple[Any, ...]]
+
+_FORMS: dict[type[Call], _Form] = {
+    LinearCall: lambda c: (c.weight.shape, c.bias is None, c.block_sums is None, c.block_size),
+    RMSNormCall: lambda c: (c.weight.dtype, c.eps, c.weight_trusted is None),
+    RopeCall: lambda c: (c.k.shape, c.cos.shape, c.cos.dtype, c.table_scale, c.inv_freq is None),
+    ResidualCall: lambda c: (c.delta.shape,),
+    SwiGLUCall: lambda c: (c.up.shape, c.activation),
+}
+"""What else must be equal, beyond the shapes and types of the first tensor and the output."""
+
+_FIRST: dict[type[Call], str] = {RopeCall: "q", SwiGLUCall: "gate"}
+_OUTPUT: dict[type[Call], str] = {RopeCall: "q_out"}
+
+_TRUSTED = frozenset({"block_sums", "block_norms", "bias_sums", "weight_trusted", "inv_freq"})
+"""Fields that never change while a model is attached: stacked once."""
+
+_NOT_READ: dict[type[Call], frozenset[str]] = {LinearCall: frozenset({"weight"})}
+"""Fields that no check reads by value where trusted sums came along: the first call's will do."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Calls of one form with the sites of their checks; `sites[i][j]`: unit j on call i."""
+
+    kind: type[Call]
+    form: tuple[Any, ...]
+    calls: list[Call] = field(default_factory=list)
+    sites: list[tuple[Any, ...]] = field(default_factory=list)
+    versions: list[tuple[int, int]] = field(default_factory=list)
+    modules: set[str] = field(default_factory=set)
+
+
+class Deferred:
+    """The records of one step that wait for its end."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._groups: dict[tuple[Any, ...], Group] = {}
+        self._trusted: dict[tuple[Any, ...], Tensor] = {}
+        self._elements = 0
+
+    def take(self, call: Call, sites: tuple[Any, ...]) -> bool:
+        """Keep a record for the end of the step; False when it must be checked at once."""
+        kind = type(call)
+        form_of = _FORMS.get(kind)
+        if form_of is None:
+            return False
+        first = getattr(call, _FIRST.get(kind, "x"))
+        output = getattr(call, _OUTPUT.get(kind, "output"))
+        if output is None or not isinstance(first, Tensor) or not isinstance(output, Tensor):
+            return False
+        elements = first.numel()
+        if elements > ELEMENTS_MAX or self._elements + elements > PENDING_MAX:
+            return False
+        units = tuple(site.unit.id for site in sites)
+        form = (kind, units, call.rows, first.shape, first.dtype, output.dtype, *form_of(call))
+        group = self._groups.get(form)
+        if group is None or call.module in group.modules:
+            # A module that is called twice in a step starts a group of its own.
+            group = Group(kind, form)
+            while form in self._groups:
+                form = (*form, 0)
+            self._groups[form] = group
+        group.calls.append(call)
+        group.sites.append(sites)
+        group.versions.append((_version(first), _version(output)))
+        group.modules.add(call.module)
+        self._elements += elements
+        return True
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._groups = {}
+        self._elements = 0
+
+    def drain(self) -> list[Group]:
+        """What waits, in order of first execution; nothing waits afterwards."""
+        groups = list(self._groups.values())
+        self.clear()
+        return groups
+
+    def stack(self, group: Group) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Fields that all calls share, and the stacks [n,...] of those that differ."""
+        shared: dict[str, Any] = {}
+        stacks: dict[str, Tensor] = {}
+        first = group.calls[0]
+        not_read = _NOT_READ.get(group.kind, frozenset())
+        for name in (one.name for one in fields(group.kind)):
+            value = getattr(first, name)
+            values = [getattr(call, name) for call in group.calls]
+            unread = name in not_read and getattr(first, "block_sums", None) is not None
+            if not isinstance(value, Tensor) or unread or all(one is value for one in values):
+                shared[name] = value
+            elif name in _TRUSTED:
+                key = (name, group.form, tuple(map(id, values)))
+                if key not in self._trusted:
+                    self._trusted[key] = torch.stack(values)
+                stacks[name] = self._trusted[key]
+            else:
+                stacks[name] = torch.stack(values)
+        return shared, stacks
+
+
+def ratios(group: Group, column: int, shared: dict[str, Any], stacks: dict[str, Tensor]) -> Tensor:
+    """[n,...] ratios of one check on all calls of a group."""
+    site = group.sites[0][column]
+    names = tuple(stacks)
+
+    def one(*tensors: Tensor) -> Tensor:
+        given: dict[str, Any] = {**shared, **dict(zip(names, tensors, strict=True))}
+        call = group.kind(**given)
+        ratio: Tensor = site.unit.ratio(call, **site.thresholds)
+        return ratio
+
+    result: Tensor = torch.vmap(one)(*stacks.values())
+    return result
+
+
+def unchanged(group: Group, index: int) -> bool:
+    """Whether nobody wrote into a waiting record's tensors (unknown under inference mode)."""
+    call = group.calls[index]
+    first = getattr(call, _FIRST.get(group.kind, "x"))
+    output = getattr(call, _OUTPUT.get(group.kind, "output"))
+    return group.versions[index] == (_version(first), _version(output))
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
