@@ -1,0 +1,102 @@
+"""Bodies of requests: what OpenAI clients send is taken, what is wrong is told where and why."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+def complaint(kind: type[ChatBody] | type[CompletionBody], body: dict[str, Any]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(body)
+    return validation_message(caught.value.errors())
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [[1, 2.0], [1, True], [1, "2"], [[1, 2], [3]], [1, None], 7, {"a": 1}, None, ["one", "two"]],
+    ids=str,
+)
+def test_a_prompt_of_another_shape_or_type_is_refused(prompt: Any) -> None:
+    """A float, a bool or a ragged row is no token id, even where it equals one."""
+    assert "prompt" in complaint(CompletionBody, {"model": "m", "prompt": prompt})
+
+
+@pytest.mark.parametrize("prompt", ["text", [], [0], [1, 2, 3], ["one"]], ids=str)
+def test_a_prompt_of_text_or_token_ids_is_taken(prompt: Any) -> None:
+    """Whether the ids exist is the gateway's next question."""
+    assert CompletionBody(model="m", prompt=prompt).prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 0),
+        ("temperature", -0.1),
+        ("temperature", 2.5),
+        ("top_p", 0.0),
+        ("n", 2),
+        ("messages", []),
+        ("messages", [{"role": "user"}]),
+        ("messages", [{"role": "robot", "content": "hi"}]),
+        ("no_such_argument", 1),
+        ("presence_penalty", 0.5),
+        ("response_format", {"type": "json_schema"}),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(field: str, value: Any) -> None:
+    """An argument that were ignored would give another answer than was asked for."""
+    body = {"model": "m", "messages": USER, field: value}
+    assert field in complaint(ChatBody, body)
+
+
+def test_a_chat_of_text_parts_is_joined() -> None:
+    """The content of a message may come in parts."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    body = ChatBody.model_validate({"model": "m", "messages": [{"role": "user", "content": parts}]})
+    assert body.messages[0].plain() == {"role": "user", "content": "ab"}
+
+
+def test_sampling_is_what_the_body_says() -> None:
+    """Temperature 0 is greedy; without a seed the draw still has one."""
+    body = ChatBody.model_validate({"model": "m", "messages": USER, "temperature": 0})
+    assert body.sampling().greedy
+    assert body.sampling().seed == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "schema"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "array"}}},
+            {"type": "array"},
+        ),
+    ],
+)
+def test_a_promised_format_becomes_a_schema(given: Any, schema: Any) -> None:
+    """The answer is held to it before it leaves."""
+    body = ChatBody.model_validate({"model": "m", "messages": USER, "response_format": given})
+    found = body.response_format.schema_to_check() if body.response_format else None
+    assert found == schema
+
+
+def test_a_complaint_is_one_line_with_place_and_finding() -> None:
+    """Short enough to read, however large the input was."""
+    text = complaint(CompletionBody, {"model": "m", "prompt": [0.5] * 10_000})
+    assert "prompt" in text
+    assert "\n" not in text
+    assert len(text) < 1000
+
+
+def test_an_error_has_the_shape_that_openai_clients_read() -> None:
+    """And carries the id of the failure behind it."""
+    error = error_body("m", "server_error", "refused", "01J")["error"]
+    assert set(error) >= {"message", "type", "param", "code"}
+    assert error["tocsin"] == {"failure_id": "01J"}

@@ -1,0 +1,38 @@
+"""What a cluster, a port or an address that is not as expected ends in: one clear line."""
+
+import socket
+
+import pytest
+
+from tocsin.core.errors import EnvironmentFault
+from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
+
+
+def test_a_busy_port_is_named_with_the_way_out() -> None:
+    """Before anything is started."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentFault, match=f"127.0.0.1:{port} .*--port") as caught:
+            check_port("127.0.0.1", port)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_free_port_passes() -> None:
+    """The nearest miss; looking at it does not take it."""
+    port = free_port()
+    check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_an_address_where_nobody_answers_is_named_and_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray itself would try for minutes."""
+    port = free_port()
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(EnvironmentFault, match=f"no cluster at 127.0.0.1:{port}") as caught:
+        Cluster(2)
+    assert "unset RAY_ADDRESS" in str(caught.value)
+    assert "\n" not in str(caught.value)
