@@ -12,14 +12,15 @@ from tocsin.chaos.fleet import Fleet
 from tocsin.chaos.load import Load, golden_requests, load_prompts, warmup_requests
 from tocsin.chaos.patience import patiently
 from tocsin.chaos.plan import Plan
-from tocsin.chaos.progress import Progress, ProgressState
+from tocsin.chaos.progress import Progress
+from tocsin.chaos.readings import progress_state
 from tocsin.chaos.safety import Safety
 from tocsin.chaos.spec import Experiment
 from tocsin.chaos.wal import WriteAheadLog
 from tocsin.chaos.watch import Watch
 from tocsin.core.clock import Clock
 from tocsin.core.errors import EnvironmentFault
-from tocsin.core.history import Event, EventKind, Outcome, RequestRecord
+from tocsin.core.history import Event, EventKind, RequestRecord
 from tocsin.core.system import GoldenAnswer, System
 
 Answer = TypeVar("Answer")
@@ -54,7 +55,6 @@ class Conductor:
     dispatcher: Dispatcher | None = None
     aborted: str = ""
     notes: list[str] = field(default_factory=list)
-    _phase: str = "set-up"
     _next_event: int = 0
     _begun_ns: int = 0
     _start_ns: int = 0
@@ -319,37 +319,16 @@ class Conductor:
 
     def _tell(self, phase: str, load: Load | None = None) -> None:
         """A reading for whoever watches."""
-        self._phase = phase
-        records = list(load.records.values()) if load else []
-        occurrences = self.dispatcher.records if self.dispatcher else []
-        active = self.dispatcher.active if self.dispatcher else []
         self.progress.update(
-            ProgressState(
-                phase=phase,
-                requests_done=sum(r.outcome is not Outcome.OPEN for r in records),
-                requests_total=max(self.spec.workload.requests, load.sent if load else 0)
-                if phase != "warm-up"
-                else self.spec.steady_state.warmup,
-                tokens=sum(len(record.chunks) for record in records),
-                ok=sum(record.outcome is Outcome.OK for record in records),
-                failed=sum(r.outcome in (Outcome.FAIL, Outcome.INFO) for r in records),
-                occurrences_done=sum(one.settled for one in occurrences),
-                occurrences_total=len(self.plan.occurrences),
-                active=tuple(f"{one.planned.kind} on {one.replica}" for one in active),
-                detections=self.watch.detections,
-                last_detection=self.watch.last,
-                elapsed_s=(self.clock.now_ns() - self._begun_ns) / 1e9,
-                left_s=self._left_s(load, len(occurrences)),
+            progress_state(
+                phase,
+                self.spec,
+                load,
+                self.dispatcher,
+                self.watch,
+                planned=len(self.plan.occurrences),
+                begun_ns=self._begun_ns,
+                start_ns=self._start_ns,
+                now_ns=self.clock.now_ns(),
             )
         )
-
-    def _left_s(self, load: Load | None, planned: int) -> float | None:
-        """From the pace so far: whichever of requests and faults is further from its end."""
-        if load is None or self.dispatcher is None or not self._start_ns:
-            return None
-        spent_s = (self.clock.now_ns() - self._start_ns) / 1e9
-        shares = [min(1.0, load.sent / self.spec.workload.requests)]
-        if planned:
-            shares.append(sum(one.settled for one in self.dispatcher.records) / planned)
-        share = min(shares)
-        return spent_s * (1.0 - share) / share if share > 0.05 else None
