@@ -1,6 +1,5 @@
 """A chaos run from an experiment to an exit code: cluster, deployment, run, clean-up."""
 
-import os
 from pathlib import Path
 
 from tocsin.chaos.progress import ProgressState
@@ -10,7 +9,7 @@ from tocsin.chaos.spec import Experiment
 from tocsin.engine.weights import prepare
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
-from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.oracle import cache_folder, options_of
 from tocsin.ray_jobs.system import RaySystem
 
 _HOST = "127.0.0.1"
@@ -32,36 +31,15 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
     store.mkdir(parents=True, exist_ok=True)
     progress = progress_view()
     progress.update(ProgressState(phase="set-up"))
-    options = _options(experiment, prepare(experiment.system.model))
+    options = options_of(experiment, prepare(experiment.system.model))
     port = port or free_port(_HOST)
     check_port(_HOST, port)
     with Cluster(options.replicas):
         progress.note(f"Ray is up; starting {options.replicas} checked replicas")
         served = deploy(options, host=_HOST, port=port)
         progress.note(f"serving {options.served_name} at {served.url}")
-        system = RaySystem(served, _cache())
+        system = RaySystem(served, cache_folder())
         try:
             return run(experiment, system, store, progress=progress, arguments=arguments)
         finally:
             system.close()
-
-
-def _options(experiment: Experiment, path: Path) -> ServeOptions:
-    system = experiment.system
-    return ServeOptions(
-        path=str(path),
-        model=system.model,
-        dtype=system.dtype,
-        profile=system.profile,
-        replicas=system.replicas,
-        slots=system.slots,
-        pages=system.pages,
-        page_size=system.page_size,
-        max_length=system.max_length,
-    )
-
-
-def _cache() -> Path:
-    """Where golden answers and certificates are kept between runs."""
-    chosen = os.environ.get("TOCSIN_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "tocsin"

@@ -1,6 +1,6 @@
 """The served model as a chaos run sees it: HTTP in front, the board and chaos actors behind."""
 
-import json
+import contextlib
 import os
 import platform
 from collections.abc import AsyncIterator, Sequence
@@ -19,15 +19,11 @@ from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event, RequestRecord
 from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
-from tocsin.engine.certificate import certify
-from tocsin.engine.golden import GoldenPrompt, golden
-from tocsin.engine.weights import load
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.board import NAMESPACE
 from tocsin.ray_jobs.client import send
 from tocsin.ray_jobs.nemesis import Nemesis
-from tocsin.ray_jobs.options import DTYPES, ServeOptions
-from tocsin.ray_jobs.prompting import Prompting
+from tocsin.ray_jobs.oracle import certificate, golden_answers
 from tocsin.ray_jobs.wire import event_from_wire, status_from_wire
 
 _CALL_S = 15.0
@@ -94,18 +90,14 @@ class RaySystem:
         """Right answers by prompt id, computed in a process of its own."""
         bodies = {one.prompt_id: dict(one.body) for one in prompts}
         options = self._served.options
-        task: Any = ray.remote(num_cpus=0)(_golden)
-        found: dict[str, GoldenAnswer] = ray.get(
-            task.remote(options, bodies, self._cache / "golden")
-        )
+        task: Any = ray.remote(num_cpus=0)(golden_answers)
+        found: dict[str, GoldenAnswer] = ray.get(task.remote(options, bodies, self._cache))
         return found
 
     def certificate(self) -> dict[str, Any]:
         """Whether answers have the same bits in any company, on this machine and build."""
-        task: Any = ray.remote(num_cpus=0)(_certificate)
-        taken: dict[str, Any] = ray.get(
-            task.remote(self._served.options, self._cache / "certificates")
-        )
+        task: Any = ray.remote(num_cpus=0)(certificate)
+        taken: dict[str, Any] = ray.get(task.remote(self._served.options, self._cache))
         return taken
 
     async def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
@@ -162,7 +154,8 @@ class RaySystem:
 
     def close(self) -> None:
         """Take all orders back; the application stays, its owner closes it."""
-        ray.get(self._board.forget_orders.remote(), timeout=_CALL_S)
+        with contextlib.suppress(ray.exceptions.RayError):  # a dead board renews no lease either
+            ray.get(self._board.forget_orders.remote(), timeout=_CALL_S)
         for nemesis in self._nemeses.values():
             ray.kill(nemesis)
 
@@ -173,43 +166,3 @@ def _nemesis(node: str) -> Any:
     options = {"namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 4}
     actor: Any = ray.remote(Nemesis)
     return actor.options(scheduling_strategy=here, **options).remote()
-
-
-def _golden(
-    options: ServeOptions, bodies: dict[str, dict[str, Any]], cache: Path
-) -> dict[str, GoldenAnswer]:
-    """Golden answers of chat bodies."""
-    torch.set_num_threads(options.threads)
-    model, tokenizer = load(Path(options.path), DTYPES[options.dtype])
-    facts: Any = model.config
-    prompting = Prompting(tokenizer, int(facts.vocab_size), options.max_length)
-    prompts = [
-        GoldenPrompt(
-            prompt_id, prompting.chat(body["messages"]), body["max_tokens"], prompting.stop_ids
-        )
-        for prompt_id, body in bodies.items()
-    ]
-    return golden(model, tokenizer, prompts, options.engine_config(), cache)
-
-
-def _certificate(options: ServeOptions, cache: Path) -> dict[str, Any]:
-    """The certificate, kept for the same engine on the same machine and build."""
-    torch.set_num_threads(options.threads)
-    facts = [options.path, options.dtype, options.slots, options.page_size, options.max_length]
-    build = [
-        options.threads,
-        torch.__version__,
-        platform.machine(),
-        torch.backends.cpu.get_cpu_capability(),
-    ]
-    key = "-".join(str(part).replace(os.sep, "_") for part in [*facts, *build])
-    kept = cache / f"{key}.json"
-    if kept.is_file():
-        return dict(json.loads(kept.read_text(encoding="utf-8")))
-    model, _ = load(Path(options.path), DTYPES[options.dtype])
-    taken = certify(model, options.engine_config())
-    cache.mkdir(parents=True, exist_ok=True)
-    part = kept.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(taken), encoding="utf-8")
-    part.replace(kept)
-    return taken
