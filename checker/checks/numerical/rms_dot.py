@@ -37,7 +37,8 @@ def rms_dot(call: RMSNormCall, limit_ulp: float = 6.0) -> Tensor:
     y = call.output.reshape(-1, size)
     weight = (call.weight if call.weight_trusted is None else call.weight_trusted).to(torch.float32)
     rstd = (x.square().mean(dim=-1) + call.eps).rsqrt()
-    residual = y.sum(dim=-1, dtype=torch.float32) - rstd * (x @ weight)
+    # Summed pairwise: a matrix-vector product may add one number after the other.
+    residual = y.sum(dim=-1, dtype=torch.float32) - rstd * (x * weight).sum(dim=-1)
     # The output's own norm is the best scale, but a fault can inflate it: the input bounds it.
     bound = weight.abs().amax() * (size**0.5 * (1 + 4 * unit_roundoff(y.dtype)))
     scale = bounded(norm(y), bound)

@@ -13,7 +13,7 @@ from tests.checker.faulty import FAULTS, fresh
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.ratios import field_names
 from tocsin.core.calls import Call
-from tocsin.core.terms import Operator, Phase
+from tocsin.core.terms import Layer, Operator, Phase
 
 CHECKS = tuple(registry().values())
 IDS = tuple(registry())
@@ -254,3 +254,24 @@ def test_alarms_on_a_value_that_is_no_number(
         return  # there it is what a mask is made of
     tensor.view(-1)[-1] = value
     assert alarms(registry()[check_id](call))
+
+
+@pytest.mark.parametrize(
+    "unit", [u for u in CHECKS if u.layer is Layer.NUMERICAL], ids=lambda u: u.id
+)
+def test_compiles_into_one_graph(unit: Check) -> None:
+    """No branch on a value: a compiled step keeps its checks, and they say the same."""
+    operator = unit.operators[-1]
+    name = "causal" if operator is Operator.ATTENTION else "plain"
+    call = VALID[operator][name](generator(), torch.float32)
+    own = {field: getattr(call, field) for field in (*field_names(type(call)), "rows")}
+    tensors = {field: value for field, value in own.items() if isinstance(value, Tensor)}
+    rest = {field: value for field, value in own.items() if field not in tensors}
+
+    def ratio(**given: Tensor) -> Tensor:
+        return unit.ratio(type(call)(**given, **rest))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(ratio, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        assert torch.equal(compiled(**tensors), ratio(**tensors))
