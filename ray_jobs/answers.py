@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.core.requests import FinishEvent, TokenEvent
+from tocsin.core.requests import Finish, FinishEvent, TokenEvent
 from tocsin.ray_jobs.bodies import error_body
-from tocsin.ray_jobs.prompting import Detokeniser
+from tocsin.ray_jobs.prompting import Detokeniser, StopText
 
 
 @dataclass(slots=True)
@@ -25,6 +25,7 @@ class Answer:
     prompt_tokens: int
     stop_ids: tuple[int, ...]
     detokeniser: Detokeniser
+    stop_text: StopText = field(default_factory=StopText)
     created_s: int = field(default_factory=lambda: int(time.time()))
     tokens: list[int] = field(default_factory=list)
     text: str = ""
@@ -33,20 +34,27 @@ class Answer:
     verified: bool = True
 
     def add(self, event: TokenEvent, attempts: tuple[str, ...]) -> str:
-        """Take a token in; returns the text that it completes (none for a stop token)."""
+        """Take a token in; returns the text that may leave now (none for a stop token)."""
         self.tokens.append(event.token)
         self.attempts = attempts
         self.verified &= event.verified
         self.degraded = tuple(dict.fromkeys((*self.degraded, *event.degraded)))
         piece = "" if event.token in self.stop_ids else self.detokeniser.add(event.token)
+        piece = self.stop_text.add(piece)
         self.text += piece
         return piece
+
+    def stopped(self) -> FinishEvent | None:
+        """The ending of an answer that has come to a stop text, None for any other."""
+        if not self.stop_text.found:
+            return None
+        return FinishEvent(self.request_id, Finish.STOP, len(self.tokens), self.degraded)
 
     def end(self, event: FinishEvent, attempts: tuple[str, ...]) -> str:
         """Take the ending in; returns the text that was held back."""
         self.attempts = attempts or self.attempts
         self.degraded = tuple(dict.fromkeys((*self.degraded, *event.degraded)))
-        rest = self.detokeniser.rest()
+        rest = self.stop_text.add(self.detokeniser.rest()) + self.stop_text.rest()
         self.text += rest
         return rest
 
@@ -127,12 +135,9 @@ def sse_error(message: str, code: str, failure_id: str | None) -> bytes:
     return sse(error_body(message, "server_error", code, failure_id))
 
 
-def answer_headers(request_id: str, degraded: tuple[str, ...]) -> dict[str, str]:
-    """Headers of every answer; the label goes here too where it is known in time."""
-    headers = {"x-request-id": request_id}
-    if degraded:
-        headers["x-tocsin-degraded"] = ", ".join(degraded)
-    return headers
+def answer_headers(degraded: tuple[str, ...]) -> dict[str, str]:
+    """The label where it is known in time; the request's id is added by Serve."""
+    return {"x-tocsin-degraded": ", ".join(degraded)} if degraded else {}
 
 
 def why_refused(ending: FinishEvent) -> str:

@@ -69,6 +69,9 @@ class ResponseFormat(_Body):
         return {"type": "object"} if self.type == "json_object" else None
 
 
+Stop = Annotated[StrictStr, Field(min_length=1)]
+
+
 class _Generation(_Body):
     """What both kinds of requests share; what is not supported is refused unless it is off."""
 
@@ -83,7 +86,7 @@ class _Generation(_Body):
     user: str | None = None
     ignore_eos: bool = False
     n: Literal[1] = 1
-    stop: None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
     logit_bias: None = None
     presence_penalty: Annotated[float, Field(ge=0, le=0)] = 0.0
     frequency_penalty: Annotated[float, Field(ge=0, le=0)] = 0.0
@@ -93,6 +96,12 @@ class _Generation(_Body):
         if self.top_k == 0:
             raise ValueError("top_k: found 0, expected -1 (off) or at least 1")
         return self
+
+    def stop_texts(self) -> tuple[str, ...]:
+        """Texts before which the answer ends."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def sampling(self) -> Sampling:
         """How tokens are chosen."""

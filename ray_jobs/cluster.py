@@ -41,6 +41,8 @@ class Cluster:
             _join(address)
 
     def _start(self, replicas: int) -> None:
+        # Ray is modest by default; a replica that serves must not wait behind everything else.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         try:
             ray.init(
                 address="local",

@@ -29,7 +29,7 @@ from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
 from tocsin.ray_jobs.exposition import GatewayMetrics
 from tocsin.ray_jobs.options import ServeOptions
-from tocsin.ray_jobs.prompting import Detokeniser, Prompting
+from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
 from tocsin.ray_jobs.wire import event_to_wire
 
@@ -38,6 +38,7 @@ _FLEET_S = 0.2
 _PROBE_EVERY_S = 3.0
 _HEALTHY_S = 10.0
 """A token must have left within this time, for a user or for a probe."""
+_DIED_LATELY_S = 5.0
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
 
@@ -49,6 +50,8 @@ app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
 @app.exception_handler(RequestValidationError)
 async def _refuse_body(request: Request, error: RequestValidationError) -> JSONResponse:
     """A body that is not understood: 400, as OpenAI has it, and what was wrong."""
+    gateway: Any = serve.get_replica_context().servable_object
+    gateway.count_rejected()
     message = validation_message(error.errors())
     return JSONResponse(error_body(message, "invalid_request_error"), status_code=400)
 
@@ -144,8 +147,9 @@ class Gateway:
             prompt_tokens=len(prompt_ids),
             stop_ids=() if body.ignore_eos else self._prompting.stop_ids,
             detokeniser=Detokeniser(self._prompting.tokenizer),
+            stop_text=StopText(body.stop_texts()),
         )
-        events = self._timed(generation, began_s)
+        events = self._timed(generation, began_s, answer)
         try:
             first = await anext(events)
             if body.stream and schema is None:
@@ -153,7 +157,7 @@ class Gateway:
                 return StreamingResponse(
                     self._stream(answer, first, events, usage=usage),
                     media_type="text/event-stream",
-                    headers=answer_headers(request_id, first.event.degraded),
+                    headers=answer_headers(first.event.degraded),
                 )
             return await self._whole(answer, first, events, schema, stream=body.stream)
         except SpecError as error:
@@ -163,16 +167,19 @@ class Gateway:
         except EnvironmentFault as error:
             self._metrics.requests.labels("failed").inc()
             body_ = error_body(str(error), "server_error", "unavailable")
-            return JSONResponse(body_, status_code=503, headers=answer_headers(request_id, ()))
+            return JSONResponse(body_, status_code=503, headers=answer_headers(()))
 
-    async def _timed(self, generation: Generation, began_s: float) -> AsyncIterator[Routed]:
+    async def _timed(
+        self, generation: Generation, began_s: float, answer: Answer
+    ) -> AsyncIterator[Routed]:
         """The events of a request, timed and counted."""
         first, finished = True, False
         try:
             async for routed in self._resumer.stream(generation, _DEADLINE_S):
-                self._token_s = time.monotonic()
+                if isinstance(routed.event, TokenEvent):
+                    self._token_s = time.monotonic()
                 if first:
-                    self._metrics.first_token.observe(self._token_s - began_s)
+                    self._metrics.first_token.observe(time.monotonic() - began_s)
                     first = False
                 if isinstance(routed.event, FinishEvent):
                     finished = True
@@ -182,6 +189,9 @@ class Gateway:
                     self._metrics.requests.labels(outcome).inc()
                 yield routed
         finally:
+            if answer.stop_text.found and not finished:
+                finished = True
+                self._metrics.requests.labels("ok").inc()
             if finished:
                 self._metrics.duration.observe(time.monotonic() - began_s)
             elif not first:
@@ -195,7 +205,7 @@ class Gateway:
             routed = first
             while isinstance(routed.event, TokenEvent):
                 yield answer.chunk(answer.add(routed.event, routed.attempts), routed.event)
-                routed = await anext(events)
+                routed = await self._next(answer, routed, events)
             ending = routed.event
             rest = answer.end(ending, routed.attempts)
             if ending.finish.complete:
@@ -223,10 +233,10 @@ class Gateway:
         chunks = []
         while isinstance(routed.event, TokenEvent):
             chunks.append(answer.chunk(answer.add(routed.event, routed.attempts), routed.event))
-            routed = await anext(events)
+            routed = await self._next(answer, routed, events)
         ending = routed.event
         rest = answer.end(ending, routed.attempts)
-        headers = answer_headers(answer.request_id, answer.degraded)
+        headers = answer_headers(answer.degraded)
         if not ending.finish.complete:
             body = error_body(
                 why_refused(ending), "server_error", str(ending.finish), ending.failure_id
@@ -244,10 +254,22 @@ class Gateway:
             return Response(b"".join(pieces), media_type="text/event-stream", headers=headers)
         return JSONResponse(answer.whole(ending), headers=headers)
 
+    async def _next(self, answer: Answer, routed: Routed, events: AsyncIterator[Routed]) -> Routed:
+        """The next event; an answer that has come to a stop text ends, here and at its replica."""
+        ending = answer.stopped()
+        if ending is None:
+            return await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]
+        return Routed(ending, routed.attempts)
+
+    def count_rejected(self) -> None:
+        """A request was refused before it was understood."""
+        self._metrics.requests.labels("rejected").inc()
+
     def _reject(
         self, status: int, message: str, headers: dict[str, str] | None = None
     ) -> JSONResponse:
-        self._metrics.requests.labels("rejected").inc()
+        self.count_rejected()
         body = error_body(message, "invalid_request_error")
         return JSONResponse(body, status_code=status, headers=headers)
 
@@ -309,8 +331,11 @@ class Gateway:
     # --- the fleet ---
 
     def _is_stale(self, replica: str | None) -> bool:
-        if replica is None:
-            return any(h["stalled"] or not h["alive"] for h in self._fleet.values())
+        if replica is None:  # nobody has taken it: it may wait for one that is in trouble
+            return any(
+                heard["stalled"] if heard["alive"] else heard["age_s"] < _DIED_LATELY_S
+                for heard in self._fleet.values()
+            )
         heard = self._fleet.get(replica)
         return heard is None or heard["stalled"] or not heard["alive"]
 

@@ -72,3 +72,36 @@ class Detokeniser:
     def _decode(self, end: int) -> str:
         tokens = self._tokens[self._context : end]
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+class StopText:
+    """Ends an answer before the first stop text, which may come in several pieces."""
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        """Without stop texts every piece passes."""
+        self._stops = tuple(stops)
+        self._held = ""
+        self.found = False
+
+    def add(self, piece: str) -> str:
+        """What may be said now; the beginning of a possible stop text is held back."""
+        if self.found or not self._stops:
+            return "" if self.found else piece
+        text = self._held + piece
+        ends = [text.index(stop) for stop in self._stops if stop in text]
+        if ends:
+            self.found, self._held = True, ""
+            return text[: min(ends)]
+        held = max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def rest(self) -> str:
+        """What was held back for a stop text that never came."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` with which `stop` begins."""
+    return next(n for n in range(min(len(text), len(stop) - 1), -1, -1) if text.endswith(stop[:n]))

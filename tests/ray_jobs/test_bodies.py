@@ -100,3 +100,18 @@ def test_an_error_has_the_shape_that_openai_clients_read() -> None:
     error = error_body("m", "server_error", "refused", "01J")["error"]
     assert set(error) >= {"message", "type", "param", "code"}
     assert error["tocsin"] == {"failure_id": "01J"}
+
+
+@pytest.mark.parametrize(
+    ("given", "texts"), [(None, ()), ("x", ("x",)), (["x", "y"], ("x", "y")), ([], ())]
+)
+def test_stop_texts_come_alone_or_as_a_list(given: Any, texts: tuple[str, ...]) -> None:
+    """As OpenAI has it, up to four."""
+    body = ChatBody.model_validate({"model": "m", "messages": USER, "stop": given})
+    assert body.stop_texts() == texts
+
+
+@pytest.mark.parametrize("given", ["", [""], [1], ["a", "b", "c", "d", "e"]], ids=str)
+def test_a_stop_text_that_says_nothing_is_refused(given: Any) -> None:
+    """An empty one would end every answer before it began."""
+    assert "stop" in complaint(ChatBody, {"model": "m", "messages": USER, "stop": given})

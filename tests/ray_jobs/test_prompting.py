@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ray_jobs.bytes_tokenizer import EOS, bytes_tokenizer
-from tocsin.ray_jobs.prompting import Detokeniser, Prompting
+from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 
 TOKENIZER = bytes_tokenizer()
 
@@ -79,3 +79,34 @@ def test_the_nearest_prompts_that_can_be_served_raise_no_complaint(
     """The first and last token id, and a prompt that just fits."""
     found: Any = prompting().complaint(prompt_ids, tokens)
     assert found is None
+
+
+@pytest.mark.parametrize(
+    ("said", "stops", "expected"),
+    [
+        (["a", "b"], (), "ab"),
+        (["one ", "stop", " two"], ("stop",), "one "),
+        (["one st", "op two"], ("stop",), "one "),
+        (["s", "t", "o", "p"], ("stop",), ""),
+        (["sto", "re"], ("stop",), "store"),
+        (["ststop"], ("stop",), "st"),
+        (["a b c"], ("c", "b"), "a "),
+        (["say sto"], ("stop",), "say sto"),
+    ],
+)
+def test_an_answer_ends_before_its_first_stop_text(
+    said: list[str], stops: tuple[str, ...], expected: str
+) -> None:
+    """However the text is cut into pieces, and nothing of a stop text ever leaves."""
+    stop = StopText(stops)
+    out = [stop.add(piece) for piece in said]
+    assert "".join([*out, stop.rest()]) == expected
+    assert stop.found == any(one in "".join(said) for one in stops)
+
+
+@given(st.text("abc", max_size=12), st.text("abc", min_size=1, max_size=3), st.integers(1, 4))
+def test_a_stop_text_is_found_as_in_the_whole_text(text: str, stop: str, size: int) -> None:
+    """Pieces of any length give what the whole would give."""
+    seen = StopText((stop,))
+    out = "".join(seen.add(text[i : i + size]) for i in range(0, len(text), size)) + seen.rest()
+    assert out == text.partition(stop)[0]
