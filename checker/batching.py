@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tocsin.core.calls import Call, LinearCall, ResidualCall, RMSNormCall, RopeCall, SwiGLUCall
+from tocsin.core.calls import (
+    Call,
+    KVUpdateCall,
+    LinearCall,
+    ResidualCall,
+    RMSNormCall,
+    RopeCall,
+    SwiGLUCall,
+)
 
 ELEMENTS_MAX = 1 << 17
 """A call with more input elements is checked at once: it is bound by memory, not by dispatch."""
@@ -30,11 +38,12 @@ _FORMS: dict[type[Call], _Form] = {
     RopeCall: lambda c: (c.k.shape, c.cos.shape, c.cos.dtype, c.table_scale, c.inv_freq is None),
     ResidualCall: lambda c: (c.delta.shape,),
     SwiGLUCall: lambda c: (c.up.shape, c.activation),
+    KVUpdateCall: lambda c: (c.key_cache.shape, id(c.slot_mapping), id(c.block_table)),
 }
 """What else must be equal, beyond the shapes and types of the first tensor and the output."""
 
-_FIRST: dict[type[Call], str] = {RopeCall: "q", SwiGLUCall: "gate"}
-_OUTPUT: dict[type[Call], str] = {RopeCall: "q_out"}
+_FIRST: dict[type[Call], str] = {RopeCall: "q", SwiGLUCall: "gate", KVUpdateCall: "new_key"}
+_OUTPUT: dict[type[Call], str] = {RopeCall: "q_out", KVUpdateCall: "new_value"}
 
 _TRUSTED = frozenset({"block_sums", "block_norms", "bias_sums", "weight_trusted", "inv_freq"})
 """Fields that never change while a model is attached: stacked once."""
@@ -52,7 +61,7 @@ class Group:
     calls: list[Call] = field(default_factory=list)
     sites: list[tuple[Any, ...]] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
-    modules: set[str] = field(default_factory=set)
+    modules: set[tuple[str, int | None]] = field(default_factory=set)
 
 
 class Deferred:
@@ -68,8 +77,8 @@ class Deferred:
         """Keep a record for the end of the step; False when it must be checked at once."""
         kind = type(call)
         form_of = _FORMS.get(kind)
-        if form_of is None:
-            return False
+        if form_of is None or (kind is KVUpdateCall and not call.depth):
+            return False  # at the first depth an update is checked for what all depths share
         first = getattr(call, _FIRST.get(kind, "x"))
         output = getattr(call, _OUTPUT.get(kind, "output"))
         if output is None or not isinstance(first, Tensor) or not isinstance(output, Tensor):
@@ -80,7 +89,7 @@ class Deferred:
         units = tuple(site.unit.id for site in sites)
         form = (kind, units, call.rows, first.shape, first.dtype, output.dtype, *form_of(call))
         group = self._groups.get(form)
-        if group is None or call.module in group.modules:
+        if group is None or (call.module, call.depth) in group.modules:
             # A module that is called twice in a step starts a group of its own.
             group = Group(kind, form)
             while form in self._groups:
@@ -89,7 +98,7 @@ class Deferred:
         group.calls.append(call)
         group.sites.append(sites)
         group.versions.append((_version(first), _version(output)))
-        group.modules.add(call.module)
+        group.modules.add((call.module, call.depth))
         self._elements += elements
         return True
 
@@ -122,7 +131,7 @@ class Deferred:
                     self._trusted[key] = torch.stack(values)
                 stacks[name] = self._trusted[key]
             else:
-                stacks[name] = torch.stack(values)
+                stacks[name] = _stack(values)
         return shared, stacks
 
 
@@ -147,6 +156,22 @@ def unchanged(group: Group, index: int) -> bool:
     first = getattr(call, _FIRST.get(group.kind, "x"))
     output = getattr(call, _OUTPUT.get(group.kind, "output"))
     return group.versions[index] == (_version(first), _version(output))
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    """[n,...]; without a copy where the tensors are evenly spaced views of one memory."""
+    first, second = tensors[0], tensors[1]
+    step = second.storage_offset() - first.storage_offset()
+    memory = first.untyped_storage().data_ptr()
+    spaced = step > 0 and all(
+        tensor.untyped_storage().data_ptr() == memory
+        and tensor.stride() == first.stride()
+        and tensor.storage_offset() == first.storage_offset() + index * step
+        for index, tensor in enumerate(tensors)
+    )
+    if not spaced:
+        return torch.stack(tensors)
+    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
 
 
 def _version(tensor: Tensor) -> int:

@@ -26,14 +26,17 @@ WATERMARK = "memory.watermark"
 _WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
 """Operators whose ratios belong to no row."""
 
-_IMPLIED = {
-    Operator.LINEAR: "numerical.linear_checksum",
-    Operator.RMS_NORM: "numerical.rms_dot",
-    Operator.RESIDUAL: "numerical.residual",
-    Operator.SWIGLU: "numerical.swiglu",
-    Operator.ROPE: "numerical.rope_norm",
+_CHECKSUM = (Operator.LINEAR, "numerical.linear_checksum")
+_ROTATION = (Operator.ROPE, "numerical.rope_norm")
+_IMPLIED: dict[Operator, tuple[tuple[Operator, str], ...]] = {
+    Operator.LINEAR: (_CHECKSUM,),
+    Operator.RMS_NORM: ((Operator.RMS_NORM, "numerical.rms_dot"),),
+    Operator.RESIDUAL: ((Operator.RESIDUAL, "numerical.residual"),),
+    Operator.SWIGLU: ((Operator.SWIGLU, "numerical.swiglu"),),
+    Operator.ROPE: (_ROTATION,),
+    Operator.KV_UPDATE: (_CHECKSUM, _ROTATION),  # values come from a linear, keys are rotated
 }
-"""Where such a check runs `numerical.finite` adds nothing: what is not finite has no residual."""
+"""Where these run `numerical.finite` adds nothing: what is not finite has no residual."""
 
 _REPORT_EVERY = 100  # a broken check raises in every step; one event in so many is enough
 
@@ -120,7 +123,7 @@ class Runtime:
         self._defer = defer
         self._deferred = batching.Deferred()
         self._alone: set[str] = set()
-        self._at_once: set[str] = set()
+        self._at_once: set[tuple[str, int | None]] = set()
         self._install()
 
     def begin(self, step: int = -1) -> None:
@@ -205,8 +208,9 @@ class Runtime:
             for operator in unit.operators:
                 if self._wants(unit, operator):
                     wanted.setdefault((operator, phase_of(operator)), []).append(unit)
+        heard = {(operator, unit.id) for (operator, _), units in wanted.items() for unit in units}
         for (operator, phase), units in wanted.items():
-            if _IMPLIED.get(operator) in {unit.id for unit in units}:
+            if all(implied in heard for implied in _IMPLIED.get(operator, ((operator, ""),))):
                 units = [unit for unit in units if unit.id != "numerical.finite"]
             listener = self._listener(operator, tuple(units), phase)
             self._removers.append(self.seams.add_check(operator, phase, listener))
@@ -237,7 +241,11 @@ class Runtime:
                 sites = table[key] = tuple(
                     site for unit in units if (site := self._site(unit, operator, *key)) is not None
                 )
-            if defer and call.module not in self._at_once and self._deferred.take(call, sites):
+            if (
+                defer
+                and (call.module, call.depth) not in self._at_once
+                and self._deferred.take(call, sites)
+            ):
                 self._heard.order.extend(sites)
                 return
             for site in sites:
@@ -288,7 +296,7 @@ class Runtime:
         """A model that writes into activations in place is checked call by call from now on."""
         for index, call in enumerate(group.calls):
             if index not in sound:
-                self._at_once.add(call.module)
+                self._at_once.add((call.module, call.depth))
                 self._tally(list(group.sites[index]), ran=False)
                 reason = "a tensor was written in place after its operator: checked at once now"
                 self.counters.skipped[reason] += 1
