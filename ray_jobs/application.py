@@ -19,6 +19,7 @@ from tocsin.ray_jobs.worker import Worker
 
 APPLICATION = "tocsin"
 _READY_S = 180.0
+_HEAD = "node:__internal_head__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
         .options(
             max_ongoing_requests=1000,
             graceful_shutdown_timeout_s=2.0,
-            ray_actor_options={"num_cpus": 0},
+            # Beside the proxy: losing any other node must not cut the clients off.
+            ray_actor_options={"num_cpus": 0, "resources": {_HEAD: 0.001}},
         )
         .bind(options, worker, token)
     )
