@@ -5,13 +5,14 @@ dispatch than in arithmetic. Nothing of a verdict is needed before the end of th
 of equal form wait until then; a check, written for one call, then runs once for all of them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tocsin.checker.forms import Form
+from tocsin.checker.structure import assume_sound
 from tocsin.core.calls import (
     Call,
     KVUpdateCall,
@@ -30,17 +31,7 @@ PENDING_MAX = 1 << 25
 
 GROUP_MIN = 3
 
-_Form = Callable[[Any], tuple[Any, ...]]
-
-_FORMS: dict[type[Call], _Form] = {
-    LinearCall: lambda c: (c.weight.shape, c.bias is None, c.block_sums is None, c.block_size),
-    RMSNormCall: lambda c: (c.weight.dtype, c.eps, c.weight_trusted is None),
-    RopeCall: lambda c: (c.k.shape, c.cos.shape, c.cos.dtype, c.table_scale, c.inv_freq is None),
-    ResidualCall: lambda c: (c.delta.shape,),
-    SwiGLUCall: lambda c: (c.up.shape, c.activation),
-    KVUpdateCall: lambda c: (c.key_cache.shape, id(c.slot_mapping), id(c.block_table)),
-}
-"""What else must be equal, beyond the shapes and types of the first tensor and the output."""
+_KINDS = frozenset({LinearCall, RMSNormCall, RopeCall, ResidualCall, SwiGLUCall, KVUpdateCall})
 
 _FIRST: dict[type[Call], str] = {RopeCall: "q", SwiGLUCall: "gate", KVUpdateCall: "new_key"}
 _OUTPUT: dict[type[Call], str] = {RopeCall: "q_out", KVUpdateCall: "new_value"}
@@ -54,10 +45,16 @@ _NOT_READ: dict[type[Call], frozenset[str]] = {LinearCall: frozenset({"weight"})
 
 @dataclass(slots=True)
 class Group:
-    """Calls of one form with the sites of their checks; `sites[i][j]`: unit j on call i."""
+    """Calls of one form with the sites of their checks.
+
+    Attributes:
+        sound: the metadata checks found nothing.
+        sites: `sites[i][j]`: unit j on call i.
+    """
 
     kind: type[Call]
-    form: tuple[Any, ...]
+    form: Form
+    sound: bool
     calls: list[Call] = field(default_factory=list)
     sites: list[tuple[Any, ...]] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
@@ -69,29 +66,26 @@ class Deferred:
 
     def __init__(self) -> None:
         """Nothing waits."""
-        self._groups: dict[tuple[Any, ...], Group] = {}
+        self._groups: dict[Form, Group] = {}
         self._trusted: dict[tuple[Any, ...], Tensor] = {}
         self._elements = 0
 
-    def take(self, call: Call, sites: tuple[Any, ...]) -> bool:
+    def take(self, call: Call, sites: tuple[Any, ...], form: Form, *, sound: bool) -> bool:
         """Keep a record for the end of the step; False when it must be checked at once."""
         kind = type(call)
-        form_of = _FORMS.get(kind)
-        if form_of is None or (kind is KVUpdateCall and not call.depth):
+        if kind not in _KINDS or (kind is KVUpdateCall and not call.depth):
             return False  # at the first depth an update is checked for what all depths share
         first = getattr(call, _FIRST.get(kind, "x"))
         output = getattr(call, _OUTPUT.get(kind, "output"))
-        if output is None or not isinstance(first, Tensor) or not isinstance(output, Tensor):
+        if output is None:
             return False
         elements = first.numel()
         if elements > ELEMENTS_MAX or self._elements + elements > PENDING_MAX:
             return False
-        units = tuple(site.unit.id for site in sites)
-        form = (kind, units, call.rows, first.shape, first.dtype, output.dtype, *form_of(call))
         group = self._groups.get(form)
         if group is None or (call.module, call.depth) in group.modules:
             # A module that is called twice in a step starts a group of its own.
-            group = Group(kind, form)
+            group = Group(kind, form, sound)
             while form in self._groups:
                 form = (*form, 0)
             self._groups[form] = group
@@ -135,18 +129,28 @@ class Deferred:
         return shared, stacks
 
 
-def ratios(group: Group, column: int, shared: dict[str, Any], stacks: dict[str, Tensor]) -> Tensor:
-    """[n,...] ratios of one check on all calls of a group."""
+def ratios(
+    group: Group, column: int, shared: dict[str, Any], stacks: dict[str, Tensor], *, sound: bool
+) -> Tensor:
+    """[n,...] ratios of one check on all calls of a group.
+
+    Args:
+        sound: the form of the group is known to be as it must be.
+    """
     site = group.sites[0][column]
     names = tuple(stacks)
 
     def one(*tensors: Tensor) -> Tensor:
         given: dict[str, Any] = {**shared, **dict(zip(names, tensors, strict=True))}
         call = group.kind(**given)
+        assume_sound(call if sound else None)
         ratio: Tensor = site.unit.ratio(call, **site.thresholds)
         return ratio
 
-    result: Tensor = torch.vmap(one)(*stacks.values())
+    try:
+        result: Tensor = torch.vmap(one)(*stacks.values())
+    finally:
+        assume_sound(None)
     return result
 
 

@@ -3,6 +3,8 @@
 from collections import OrderedDict
 from typing import Any
 
+import torch
+
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.counters import Counters
 from tocsin.checker.guard import Guard
@@ -183,7 +185,8 @@ class GuardGate:
         tiles, sums, expected = self.weights.scrub(self.settings.scrub_bytes)
         wrong = (sums != expected).nonzero().flatten().tolist()
         place = str(tiles[wrong[0]]) if wrong else "weights"
-        self.guard.seams.emit(WeightCall(module=place, sums=sums, sums_expected=expected))
+        with torch.no_grad():
+            self.guard.seams.emit(WeightCall(module=place, sums=sums, sums_expected=expected))
 
     def _actions(self, attempt: StepAttempt, resolution: Resolution) -> tuple[Action, ...]:
         """Release what the last run shows to be clean; recompute lost pages; refuse the rest."""

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tocsin.checker import batching
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
 from tocsin.checker.finding import make_finding
+from tocsin.checker.forms import METADATA_ONLY, Form, SoundForms, form_of
+from tocsin.checker.structure import assume_sound
 from tocsin.checker.switchboard import Switchboard
 from tocsin.core.calls import Call
 from tocsin.core.clock import Clock, SystemClock
@@ -154,7 +157,8 @@ class Runtime:
         """What the checks of this step found; the one device-to-host copy happens here, once."""
         heard = self._heard
         if heard.verdict is None:
-            self._check_deferred()
+            with torch.no_grad():
+                self._check_deferred()
             heard.verdict = self._read(heard.order)
         return heard.verdict
 
@@ -225,9 +229,10 @@ class Runtime:
         self, operator: Operator, units: tuple[Check, ...], phase: Phase
     ) -> Callable[[Call], None]:
         """A closure for one seam; its sites are looked up once for each module."""
-        table: dict[tuple[str, int | None], tuple[Site, ...]] = {}
+        table: dict[tuple[str, int | None], tuple[tuple[Site, ...], tuple[Site, ...]]] = {}
         before = phase is Phase.BEFORE
         defer = self._defer and not before
+        sound_forms = SoundForms()
 
         def listen(call: Call) -> None:
             if not self.active:
@@ -236,22 +241,63 @@ class Runtime:
                 self.counters.skipped["autograd is on: checks are for inference"] += 1
                 return
             key = (call.module, call.depth)
-            sites = table.get(key)
-            if sites is None:
-                sites = table[key] = tuple(
-                    site for unit in units if (site := self._site(unit, operator, *key)) is not None
-                )
-            if (
-                defer
-                and (call.module, call.depth) not in self._at_once
-                and self._deferred.take(call, sites)
-            ):
-                self._heard.order.extend(sites)
+            found = table.get(key)
+            if found is None:
+                found = table[key] = self._sites_of(units, operator, *key)
+            by_form, by_value = found
+            form = form_of(call)
+            sound = form is not None and self._check_form(call, by_form, form, sound_forms)
+            if form is None:
+                by_value = by_form + by_value
+            if not by_value:
                 return
-            for site in sites:
+            waits = defer and form is not None and key not in self._at_once
+            if (
+                waits
+                and form is not None
+                and self._deferred.take(call, by_value, form, sound=sound)
+            ):
+                self._heard.order.extend(by_value)
+                return
+            assume_sound(call if sound else None)
+            for site in by_value:
                 self._run(site, call, before)
+            assume_sound(None)
 
         return listen
+
+    def _sites_of(
+        self, units: tuple[Check, ...], operator: Operator, module: str, depth: int | None
+    ) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
+        """Sites of the checks that look at metadata only, and of the others."""
+        sites = [self._site(unit, operator, module, depth) for unit in units]
+        known = [site for site in sites if site is not None]
+        return (
+            tuple(site for site in known if site.unit.id in METADATA_ONLY),
+            tuple(site for site in known if site.unit.id not in METADATA_ONLY),
+        )
+
+    def _check_form(
+        self, call: Call, sites: tuple[Site, ...], form: Form, known: SoundForms
+    ) -> bool:
+        """Run the metadata checks, once for each form; returns whether the form is sound.
+
+        A form of tensors on a device is looked at each time: to learn that it is clean would
+        take a synchronisation.
+        """
+        if form in known:
+            for site in sites:
+                site.runs += 1
+            self._heard.order.extend(sites)
+            return bool(sites)
+        clean = bool(sites)
+        for site in sites:
+            ratio = self._run(site, call, before=False)
+            on_host = ratio is not None and ratio.device.type == "cpu"
+            clean = clean and on_host and ratio is not None and bool((ratio <= 1.0).all())
+        if clean:
+            known.add(form)
+        return clean
 
     def _check_deferred(self) -> None:
         """Run the checks that waited for the end of the step, each once for all its calls."""
@@ -272,7 +318,7 @@ class Runtime:
             sites: list[Site] = [row[column] for row in group.sites]
             if stacks and site.unit.id not in self._alone:
                 try:
-                    ratio = batching.ratios(group, column, shared, stacks)
+                    ratio = batching.ratios(group, column, shared, stacks, sound=group.sound)
                     indices = tuple(one.index for one in sites)
                     self.buffer.write_many(indices, ratio, group.calls[0].rows)
                 except Exception as error:  # noqa: BLE001 - then it runs alone, which decides
@@ -301,21 +347,24 @@ class Runtime:
                 reason = "a tensor was written in place after its operator: checked at once now"
                 self.counters.skipped[reason] += 1
 
-    def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> None:
+    def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> Tensor | None:
         """Run one check; one that raises fails open, loudly, and is out for this step.
 
         Args:
             before: it may veto the launch.
             known: it is in the order of execution already.
+
+        Returns:
+            the ratio; None where there was none.
         """
         if site.broken_in == self._serial:
-            return
+            return None
         try:
             ratio = site.unit.ratio(call, **site.thresholds)
             if ratio.numel() == 0:  # nothing to check here
                 if known:
                     self._heard.idle.add(site.index)
-                return
+                return None
             rows = 0 if site.operator in _WHOLE else call.rows
             self.buffer.write(site.index, ratio, rows)
             if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
@@ -325,10 +374,11 @@ class Runtime:
             self._broken(site, error)
             if known:
                 self._heard.idle.add(site.index)
-            return
+            return None
         site.runs += 1
         if not known:
             self._heard.order.append(site)
+        return ratio
 
     def _site(self, unit: Check, operator: Operator, module: str, depth: int | None) -> Site | None:
         """The site of a check on a module; None when the buffer has no line left."""

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.case import Case, OccurrenceRecord
-from tocsin.chaos.report.incidents import names_of
+from tocsin.chaos.report.incidents import lane_names_of
 from tocsin.chaos.report.model import Lane, Mark, MarkKind, Span
 from tocsin.chaos.report.wording import milliseconds, short
 from tocsin.chaos.verdict import RunVerdict
@@ -46,7 +46,7 @@ def fault_lanes(case: Case, verdict: RunVerdict, end_s: float, marks_most: int) 
             ),
             spans=fewer(_windows(by_fault[fault], case, name), end_s, lane_most // 2),
         )
-        for fault, name in names_of(verdict.faults).items()
+        for fault, name in lane_names_of(verdict.faults).items()
     ]
     alarms = [
         Mark(_since(case, one.t_ns), MarkKind.MISSED, f"{one.detector} alarmed without a fault")

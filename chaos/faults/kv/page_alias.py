@@ -9,7 +9,7 @@ from tocsin.core.terms import Phase, Priority
 
 @fault(
     "kv.page_alias",
-    expect=("state.page_owner",),
+    expect=("state.page_owner", "state.page_epoch"),
     priority=Priority.P0,
     source="ml-explore/mlx-lm#965: 16 concurrent clients get answers to each other's prompts",
     phase=Phase.BEFORE,
