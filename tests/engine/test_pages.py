@@ -224,3 +224,22 @@ def test_the_oldest_request_always_goes_on() -> None:
     assert list(endings(events)) == ["r0", "r1", "r2", "r3"]
     for one in asked:
         assert answers(events)[one.request_id] == alone(TINY, one)
+
+
+def test_a_request_for_which_too_few_pages_work_ends_with_an_error() -> None:
+    """Pages kept out for good lower what can be served: said at once, never waited for."""
+    config = EngineConfig(slots=4, page_size=8, pages=8, max_model_len=64, prefill_chunk=16)
+    engine = ReferenceEngine(TINY, config=config)
+    pages = engine.pages
+    honest = pages.verify
+    pages.verify = lambda asked: tuple(asked)  # type: ignore[method-assign]
+    pages.quarantine((2, 3))
+    pages.verify = honest  # type: ignore[method-assign]
+    engine.submit(request("long", 40, new=20))
+    engine.submit(request("short", 20, new=8))
+    events = drain(engine)
+    ending = endings(events)["long"]
+    assert ending.finish is Finish.ERROR
+    assert "6 of 8 work, the request needs 8" in ending.message
+    assert endings(events)["short"].finish is Finish.LENGTH
+    assert engine.audit()["conserved"]

@@ -16,20 +16,16 @@ from tocsin.core.requests import (
     EngineEvent,
     EngineStats,
     Finish,
-    FinishEvent,
     Request,
-    TokenEvent,
 )
 from tocsin.core.seams import Seams
-from tocsin.core.terms import Action
-from tocsin.core.verdict import Settlement
 from tocsin.engine import attention
 from tocsin.engine.admission import refuse_unsupported, validate
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.gate import FixedChoice, OpenGate
+from tocsin.engine.ledger import Ledger
 from tocsin.engine.memory import MemoryReader
 from tocsin.engine.pages import PagePool
-from tocsin.engine.scheduler import Scheduler
 from tocsin.engine.sequence import Sequence
 from tocsin.engine.step import STEP_ERRORS, Attempt, Parts
 
@@ -95,30 +91,29 @@ class ReferenceEngine:
             dtype=weight.dtype,
             device=weight.device,
         )
-        self._clock: Clock = clock or SystemClock()
-        self._sink: Sink = sink or NoSink()
-        self._scheduler = Scheduler(self.config, self.pages, self._preempted)
-        self._sequences: dict[str, Sequence] = {}
+        self._ledger = Ledger(
+            self.config, self.pages, sink or NoSink(), clock or SystemClock(), replica
+        )
+        self._scheduler = self._ledger.scheduler
         self._inbox: deque[Sequence] = deque()
         self._cancelled: deque[str] = deque()
         self._to_preempt: deque[str] = deque()
         self._lock = threading.Lock()
-        self._step = self._preemptions = self._released = self._unverified = 0
         self._idle_audited = True
         self._parts = Parts(
             model=model,
             pool=self.pages,
             seams=self.seams,
             gate=gate or OpenGate(self.choice),
-            sink=self._sink,
-            clock=self._clock,
-            memory=MemoryReader(weight.device, self._clock),
+            sink=self._ledger.sink,
+            clock=self._ledger.clock,
+            memory=MemoryReader(weight.device, self._ledger.clock),
             replica=replica,
             vocab_size=int(facts.vocab_size),
             key_heads=key_heads,
             groups=heads // key_heads,
             cache_keyword=cache_keyword(model),
-            find=self._sequences.get,
+            find=self._ledger.sequences.get,
         )
         attention.register()
         if not str(facts._attn_implementation).endswith(attention.IMPLEMENTATION):
@@ -137,7 +132,7 @@ class ReferenceEngine:
     @property
     def has_work(self) -> bool:
         """Whether the next `step` would do or report anything."""
-        return bool(self._inbox or self._cancelled or self._sequences)
+        return bool(self._inbox or self._cancelled or self._ledger.sequences)
 
     def submit(self, request: Request) -> None:
         """Queue a request.
@@ -154,17 +149,17 @@ class ReferenceEngine:
                     f"engine: {waiting} requests wait, expected fewer than "
                     f"{self.config.queue_max}; try again later"
                 )
-            if request.request_id in self._sequences:
+            if request.request_id in self._ledger.sequences:
                 raise SpecError(
                     f"engine: request {request.request_id!r} is here already; give it another id"
                 )
             sequence = Sequence.of(request)
-            self._sequences[request.request_id] = sequence
+            self._ledger.sequences[request.request_id] = sequence
             self._inbox.append(sequence)
 
     def cancel(self, request_id: str) -> None:
         """End a request and free its pages at the next `step`; unknown ids are ignored."""
-        if request_id in self._sequences:
+        if request_id in self._ledger.sequences:
             self._cancelled.append(request_id)
 
     def preempt(self, request_id: str) -> None:
@@ -172,7 +167,7 @@ class ReferenceEngine:
 
         The engine does so by itself when pages run out; unknown and waiting ids are ignored.
         """
-        if request_id in self._sequences:
+        if request_id in self._ledger.sequences:
             self._to_preempt.append(request_id)
 
     def step(self) -> tuple[EngineEvent, ...]:
@@ -180,12 +175,13 @@ class ReferenceEngine:
         events: list[EngineEvent] = []
         self._take_in(events)
         plan = self._scheduler.plan()
+        self._ledger.end_unservable(events)
         if plan is None:
             self._audit_when_idle()
             return tuple(events)
         self._idle_audited = False
-        self._step += 1
-        attempt = Attempt(self._parts, plan, self._step, self.choice.choose())
+        self._ledger.step += 1
+        attempt = Attempt(self._parts, plan, self._ledger.step, self.choice.choose())
         gate = self._parts.gate
         gate.open(attempt)
         error: Exception | None = None
@@ -195,18 +191,20 @@ class ReferenceEngine:
             error = raised
         settlement = gate.settle(attempt, error)
         if isinstance(error, BackendError) and not settlement.failures:
-            self._tell(EventKind.BACKEND_ERROR, None, backend=attempt.backend, error=str(error))
+            self._ledger.tell(
+                EventKind.BACKEND_ERROR, None, backend=attempt.backend, error=str(error)
+            )
         for row, sequence in enumerate(plan.rows):
             if sequence is not None:
-                self._settle(attempt, row, sequence, settlement, error, events)
-        self._recompute_others()
+                self._ledger.settle(attempt, row, sequence, settlement, error, events)
+        self._ledger.recompute_others()
         return tuple(events)
 
     def stats(self) -> EngineStats:
         """A reading between two steps."""
         counts = self.pages.counts()
         return EngineStats(
-            step=self._step,
+            step=self._ledger.step,
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting) + len(self._inbox),
             slots=self.config.slots,
@@ -215,158 +213,16 @@ class ReferenceEngine:
             pages_used=counts["used"],
             pages_cached=counts["cached"],
             pages_quarantined=counts["quarantined"],
-            preemptions=self._preemptions,
+            preemptions=self._ledger.preemptions,
             prefix_hits=self.pages.prefix_hits,
-            tokens_released=self._released,
-            tokens_unverified=self._unverified,
+            tokens_released=self._ledger.released,
+            tokens_unverified=self._ledger.unverified,
             backend=self._serving(),
         )
 
     def audit(self) -> dict[str, Any]:
         """Page conservation as data of a PAGE_AUDIT event."""
         return {**self.pages.audit(), "running": len(self._scheduler.running)}
-
-    # --- one row of a settled step ---
-
-    def _settle(
-        self,
-        attempt: Attempt,
-        row: int,
-        sequence: Sequence,
-        settlement: Settlement,
-        error: Exception | None,
-        events: list[EngineEvent],
-    ) -> None:
-        action = settlement.actions[row]
-        failure_id, why = _failure(settlement, sequence.request_id)
-        if action is Action.RELEASE and sequence.lost_pages:
-            action = Action.RECOMPUTE
-        if action is Action.RELEASE and not attempt.complete:
-            why = f"step {attempt.step} did not run: {error or 'the launch was vetoed'}"
-            self._end(sequence, Finish.ERROR, events, message=why)
-        elif action is Action.RELEASE:
-            self._commit(attempt, row, sequence, settlement, events)
-        elif action is Action.RECOMPUTE and sequence.recomputes < self.config.recomputes_max:
-            attempt.undo_row(row)
-            self._recompute(sequence)
-        else:
-            attempt.undo_row(row)
-            if action is Action.RECOMPUTE:
-                why = f"recomputed {sequence.recomputes} times and still failing: {why}"
-            crashed = error is not None and failure_id is None
-            finish = Finish.ERROR if crashed else Finish.REFUSED
-            told = failure_id is not None and action is Action.REFUSE
-            self._end(sequence, finish, events, failure_id, why or str(error or ""), told=told)
-
-    def _commit(
-        self,
-        attempt: Attempt,
-        row: int,
-        sequence: Sequence,
-        settlement: Settlement,
-        events: list[EngineEvent],
-    ) -> None:
-        """The row's verdict is in: its keys and values count, its token leaves."""
-        span = attempt.plan.positions[row]
-        sequence.computed = span.stop
-        self.pages.advance(sequence.request_id, span.stop)
-        sequence.label(settlement.degraded)
-        # Another backend has other bits: its pages serve their own request only.
-        if self.config.prefix_cache and attempt.backend == self.config.backends[0]:
-            self.pages.publish(sequence.request_id, sequence.request.prompt_ids, span.stop)
-        choice = attempt.choice(row)
-        if choice is None:
-            return
-        index = span.stop - len(sequence.request.prompt_ids)
-        if index < len(sequence.outputs):  # replayed: known already, never released again
-            self._compare(sequence, index, choice.token, settlement.verified, events)
-            return
-        sequence.outputs.append(choice.token)
-        self._released += 1
-        self._unverified += not settlement.verified
-        events.append(
-            TokenEvent(
-                request_id=sequence.request_id,
-                index=index,
-                token=choice.token,
-                margin=choice.margin,
-                verified=settlement.verified,
-                degraded=sequence.degraded,
-            )
-        )
-        finish = sequence.finish()
-        if finish is not None:
-            self._end(sequence, finish, events)
-
-    def _compare(
-        self,
-        sequence: Sequence,
-        index: int,
-        token: int,
-        verified: bool,
-        events: list[EngineEvent],
-    ) -> None:
-        """A replayed token must be the one that the client holds.
-
-        Without checks nobody looks, as in any engine; with them a difference means that one of
-        the two is wrong, and going on would join two answers. An answer that is labelled as
-        degraded was made by another backend, whose bits are not promised.
-        """
-        known = sequence.outputs[index]
-        if token == known or not verified or sequence.degraded:
-            return
-        self._end(
-            sequence,
-            Finish.REFUSED,
-            events,
-            message=f"replay: token {index} is {token}, the client holds {known}; send it again",
-        )
-
-    def _end(
-        self,
-        sequence: Sequence,
-        finish: Finish,
-        events: list[EngineEvent],
-        failure_id: str | None = None,
-        message: str = "",
-        told: bool = False,
-    ) -> None:
-        """The request is over; `told`: the gate has already said that it refused it."""
-        self._scheduler.leave(sequence)
-        del self._sequences[sequence.request_id]
-        events.append(
-            FinishEvent(
-                request_id=sequence.request_id,
-                finish=finish,
-                tokens=len(sequence.outputs),
-                degraded=sequence.degraded,
-                failure_id=failure_id,
-                message=message,
-            )
-        )
-        if finish in (Finish.REFUSED, Finish.ERROR) and not told:
-            self._tell(
-                EventKind.REQUEST_REFUSED,
-                sequence,
-                failure_id=failure_id,
-                finish=str(finish),
-                message=message,
-            )
-
-    # --- requests that go back to the queue ---
-
-    def _recompute(self, sequence: Sequence) -> None:
-        sequence.recomputes += 1
-        self._scheduler.requeue(sequence)
-
-    def _recompute_others(self) -> None:
-        """Requests outside this step whose pages were quarantined in it."""
-        for sequence in [one for one in self._scheduler.running if one.lost_pages]:
-            self._recompute(sequence)
-
-    def _preempted(self, sequence: Sequence) -> None:
-        self._preemptions += 1
-        self._tell(EventKind.REQUEST_PREEMPTED, sequence, tokens=len(sequence.outputs))
 
     # --- between steps ---
 
@@ -379,42 +235,27 @@ class ReferenceEngine:
                 if finish is None:
                     self._scheduler.waiting.append(sequence)
                 else:  # resumed when nothing was missing but the ending
-                    self._end(sequence, finish, events)
+                    self._ledger.end(sequence, finish, events)
             while self._cancelled:
-                found = self._sequences.get(self._cancelled.popleft())
+                found = self._ledger.sequences.get(self._cancelled.popleft())
                 if found is not None:
-                    self._end(found, Finish.CANCELLED, events)
+                    self._ledger.end(found, Finish.CANCELLED, events)
             while self._to_preempt:
-                found = self._sequences.get(self._to_preempt.popleft())
+                found = self._ledger.sequences.get(self._to_preempt.popleft())
                 if found is not None and found.slot >= 0:
                     self._scheduler.requeue(found)
-                    self._preempted(found)
+                    self._ledger.preempted(found)
 
     def _audit_when_idle(self) -> None:
         """Once each time that the engine falls idle."""
-        if not self._idle_audited and not self._sequences:
+        if not self._idle_audited and not self._ledger.sequences:
             self._idle_audited = True
-            self._tell(EventKind.PAGE_AUDIT, None, **self.audit())
+            self._ledger.tell(EventKind.PAGE_AUDIT, None, **self.audit())
 
     def _serving(self) -> str:
         """The backend in use, without drawing a trial from a breaker."""
         peek = getattr(self.choice, "peek", self.choice.choose)
         return str(peek())
-
-    def _tell(self, kind: EventKind, sequence: Sequence | None, **data: Any) -> None:
-        request_id = sequence.request_id if sequence else ""
-        self._sink.emit(
-            Event(kind, self._clock.now_ns(), self._parts.replica, self._step, request_id, data)
-        )
-
-
-def _failure(settlement: Settlement, request_id: str) -> tuple[str | None, str]:
-    """Id and message of the failure that a request's row belongs to."""
-    for failure in settlement.failures:
-        if request_id in failure.request_ids:
-            messages = [finding.message for finding in failure.findings[:1]]
-            return failure.failure_id, "; ".join(messages)
-    return None, ""
 
 
 def cache_keyword(model: nn.Module) -> str:

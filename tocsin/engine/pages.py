@@ -131,6 +131,11 @@ class PagePool:
         """Pages that can be given out: free ones, and cached ones that nobody holds."""
         return len(self._free) + len(self._cached)
 
+    @property
+    def usable(self) -> int:
+        """Pages that are not kept out for good."""
+        return self.pages_total - sum(page.quarantined for page in self._pages)
+
     def counts(self) -> dict[str, int]:
         """Pages by state; they add up to `pages_total`."""
         quarantined = sum(page.quarantined for page in self._pages)

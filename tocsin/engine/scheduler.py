@@ -36,6 +36,7 @@ class Scheduler:
 
     Attributes:
         on_preempt: called with each request that loses its pages.
+        unservable: requests for which quarantine has left too few pages; to be ended.
     """
 
     config: EngineConfig
@@ -43,6 +44,7 @@ class Scheduler:
     on_preempt: Callable[[Sequence], None]
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
+    unservable: list[Sequence] = field(default_factory=list)
     _turns: int = 0
     _last_kind: str = DECODE
 
@@ -76,6 +78,9 @@ class Scheduler:
         """Fill free slots from the queue, in order, as far as there are pages."""
         while self.waiting and len(self.running) < self.config.slots:
             sequence = self.waiting[0]
+            if self.config.pages_for(sequence.longest) > self.pool.usable:
+                self.unservable.append(self.waiting.popleft())
+                continue
             tokens = len(sequence.request.prompt_ids) + len(sequence.outputs)
             # Pages for all that is known and the next token: the first steps need no eviction of
             # others. An empty engine takes anybody; submit has made sure that one request fits.

@@ -44,9 +44,9 @@ class Sequence:
         return self.computed < len(self.request.prompt_ids)
 
     @property
-    def next_index(self) -> int:
-        """Index in the answer of the token that the next sampling step yields."""
-        return max(0, self.computed - len(self.request.prompt_ids) + 1)
+    def longest(self) -> int:
+        """Positions that the whole answer writes: its last token is not fed back."""
+        return len(self.request.prompt_ids) + self.request.max_new_tokens - 1
 
     def token_at(self, position: int) -> int:
         """The token of the ledger at a position."""
