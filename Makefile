@@ -55,10 +55,16 @@ $(VENV)/.weights: $(VENV)/.installed tocsin/engine/weights.py
 	@$(BIN)/python -c 'from tocsin.engine.weights import prepare; print("setup: weights in", prepare())'
 	@touch $@
 
+# What the built-in experiments are judged by; computed once, so that a run is only the run.
+$(VENV)/.oracle: $(VENV)/.weights $(wildcard chaos/experiments/*.yaml) $(wildcard chaos/prompts/*.json)
+	@echo "setup: computing golden answers by two oracles (a minute or two, once)"
+	@$(BIN)/python -m tocsin.ray_jobs.oracle
+	@touch $@
+
 # ── serve and break ─────────────────────────────────────────────────────────────────────────────
 
 .PHONY: chaos-run
-chaos-run: setup ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, RAY_ADDRESS)
+chaos-run: setup $(VENV)/.oracle ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, RAY_ADDRESS)
 	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE))
 
 .PHONY: chaos-demo
