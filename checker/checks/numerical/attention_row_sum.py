@@ -115,13 +115,13 @@ def _scores(call: AttentionCall, at: Tensor | None) -> Tensor:
 def _mix(weights: Tensor, call: AttentionCall, allowed: Tensor | None) -> Tensor:
     """[R,K,G,S,3]: what the weights make of sum_d V, its square, and |V|² of each key."""
     values = call.v.to(torch.float32)
-    sums = values.sum(dim=-1)
-    columns = torch.stack((sums, sums.square(), norm(values).square()), dim=-1)  # [R,K,L,3]
+    sums, lengths = values.sum(dim=-1), norm(values)
     if allowed is not None:
         # NaN behind the mask is legal in a kernel that skips it; one that does not shows it in o.
-        seen = allowed.any(dim=-2).any(dim=2)  # [R|1,K|1,L]
-        columns = torch.where(seen[..., None], columns, 0.0)
-    flat = weights.flatten(2, 3) @ columns
+        hidden = ~allowed.any(dim=-2).any(dim=2)  # [R|1,K|1,L]
+        sums, lengths = sums.masked_fill(hidden, 0.0), lengths.masked_fill(hidden, 0.0)
+    columns = torch.stack((sums, sums.square(), lengths.square()), dim=-2)  # [R,K,3,L]
+    flat = weights.flatten(2, 3) @ columns.transpose(-1, -2)
     return flat.reshape(*weights.shape[:4], 3)
 
 
