@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,10 @@ def certificate(options: ServeOptions, cache: Path) -> dict[str, Any]:
     return taken
 
 
-def main() -> None:
-    """Prepare what the built-in experiments are judged by, so that their runs need not."""
+def main(names: Sequence[str]) -> None:
+    """Prepare what some experiments are judged by (all built-in ones), so that runs need not."""
     cache = cache_folder()
-    for name in builtin_experiments():
+    for name in names or builtin_experiments():
         experiment = load_experiment(name)
         options = options_of(experiment, prepare(experiment.system.model))
         work = experiment.workload
@@ -95,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

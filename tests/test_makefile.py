@@ -51,7 +51,7 @@ def test_set_up_with_an_old_python_says_which_one_it_met(tmp_path: Path) -> None
 def test_set_up_has_nothing_to_do_when_nothing_changed(tmp_path: Path) -> None:
     """The second `make setup` starts no program at all."""
     (tmp_path / "bin").mkdir()
-    for name in ("bin/python", ".installed", ".weights"):
+    for name in ("bin/python", ".installed", ".weights", ".golden"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (2**32, 2**32))
     done = _make("setup", f"VENV={tmp_path}")
