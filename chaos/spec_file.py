@@ -178,8 +178,13 @@ def _check_safety(spec: Experiment, fault: FaultSpec, declared: Fault, place: st
 
 
 def _one_line(error: ValidationError) -> str:
-    """The first mistake in words, and how many more there are."""
-    details = error.errors(include_url=False)
+    """The first mistake in words, and how many more there are.
+
+    A key that is not known comes first: a missing one is often the same key, misspelt.
+    """
+    details = sorted(
+        error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden"
+    )
     first = details[0]
     place = _place(first["loc"])
     if first["type"] == "extra_forbidden":

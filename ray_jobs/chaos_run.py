@@ -6,6 +6,7 @@ from tocsin.chaos.progress import ProgressState
 from tocsin.chaos.progress_view import progress_view
 from tocsin.chaos.run import run
 from tocsin.chaos.spec import Experiment
+from tocsin.core.errors import EnvironmentFault
 from tocsin.engine.weights import prepare
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
@@ -28,7 +29,7 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
     Raises:
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
-    store.mkdir(parents=True, exist_ok=True)
+    _make_room(store)
     progress = progress_view()
     progress.update(ProgressState(phase="set-up"))
     options = options_of(experiment, prepare(experiment.system.model))
@@ -43,3 +44,17 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
             return run(experiment, system, store, progress=progress, arguments=arguments)
         finally:
             system.close()
+
+
+def _make_room(store: Path) -> None:
+    """The folder of runs exists and takes a file; better known now than after the run."""
+    probe = store / ".writable"
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"store: {store} cannot be written ({error.strerror}), expected a folder with room "
+            "for the run's files; free some or choose another with --store"
+        ) from error
