@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 import tocsin
-from tests.checker.calls import DTYPES, VALID, generator
+from tests.checker.calls import DTYPES, generator
 from tests.checker.faulty import FAULTS, fresh
+from tests.checker.valid import VALID
 from tocsin.checker.inspect import RECORDS, fields_of
 from tocsin.core.calls import Call
 from tocsin.core.errors import ContractError

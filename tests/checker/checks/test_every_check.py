@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.checker.calls import DTYPES, VALID, generator
+from tests.checker.calls import DTYPES, generator
 from tests.checker.faulty import FAULTS, fresh
+from tests.checker.valid import VALID
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.ratios import field_names
 from tocsin.core.calls import Call
