@@ -13,12 +13,18 @@ PARTS = ("bench", "chaos", "checker", "dashboards", "ray_jobs")
 
 @cache
 def modes() -> dict[str, str]:
-    """Path → Git's file mode: 100644, 100755, or 120000 for a link."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-sz"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
-    entries = (entry.partition("\t") for entry in listing.split("\0") if entry)
-    return {path: facts.split()[0] for facts, _, path in entries}
+    """Path → Git's file mode: 100644, 100755, or 120000 for a link.
+
+    Files that are new and not ignored count too: they are about to be added.
+    """
+    entries = (entry.partition("\t") for entry in _git("ls-files", "-sz"))
+    new = dict.fromkeys(_git("ls-files", "-oz", "--exclude-standard"), "100644")
+    return {path: facts.split()[0] for facts, _, path in entries} | new
+
+
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [entry for entry in done.stdout.split("\0") if entry]
 
 
 def tracked(*suffixes: str) -> list[Path]:
