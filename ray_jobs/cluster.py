@@ -14,6 +14,9 @@ from tocsin.ray_jobs.board import BOARD, NAMESPACE
 
 _CONNECT_S = 5.0
 _OBJECT_STORE_BYTES = 256 << 20
+_FRAME_TYPE, _SETTINGS = 3, 4
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+"""RFC 9113, section 3.4: what a client says first, with an empty settings frame."""
 
 
 class Cluster:
@@ -98,18 +101,29 @@ def _join(address: str) -> None:
         f"ray: found no cluster at {address} within {_CONNECT_S:.0f} s, expected one that answers; "
         "start it (ray start --head) or unset RAY_ADDRESS to use a cluster of its own"
     )
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-        except OSError:
-            raise unreachable from None
+    target = address.removeprefix("ray://")
+    if target.rpartition(":")[2].isdigit() and not _answers(target):
+        raise unreachable
     try:
         ray.init(
             address=address, log_to_driver=False, logging_level=logging.ERROR, namespace=NAMESPACE
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise unreachable from error
+
+
+def _answers(target: str) -> bool:
+    """Whether an HTTP/2 server greets us, as gRPC's do; Ray itself would wait for minutes."""
+    host, _, port = target.rpartition(":")
+    greeting = b""
+    try:
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_S) as peer:
+            peer.sendall(_HTTP2_PREFACE)
+            while len(greeting) <= _FRAME_TYPE and (more := peer.recv(9)):
+                greeting += more
+    except OSError:
+        return False
+    return len(greeting) > _FRAME_TYPE and greeting[_FRAME_TYPE] == _SETTINGS
 
 
 def check_port(host: str, port: int) -> None:

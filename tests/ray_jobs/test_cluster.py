@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from tocsin.core.errors import EnvironmentFault
+from tocsin.ray_jobs import cluster
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 
 
@@ -26,13 +27,19 @@ def test_a_free_port_passes() -> None:
     check_port("127.0.0.1", port)
 
 
-def test_an_address_where_nobody_answers_is_named_and_not_waited_for_long(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("listening", [False, True], ids=["nobody", "no Ray"])
+def test_an_address_without_a_cluster_is_named_and_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch, listening: bool
 ) -> None:
-    """Ray itself would try for minutes."""
+    """Ray itself would try for minutes, and where something else listens even longer."""
     port = free_port()
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-    with pytest.raises(EnvironmentFault, match=f"no cluster at 127.0.0.1:{port}") as caught:
-        Cluster(2)
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.5)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        if listening:
+            other.listen()
+        with pytest.raises(EnvironmentFault, match=f"no cluster at 127.0.0.1:{port}") as caught:
+            Cluster(2)
     assert "unset RAY_ADDRESS" in str(caught.value)
     assert "\n" not in str(caught.value)
