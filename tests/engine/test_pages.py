@@ -107,6 +107,20 @@ def test_only_full_prompt_pages_are_shared() -> None:
     assert pages.tag(pages.table("a")[0]).holders == ("a", "b")
 
 
+def test_a_shared_page_outlives_its_first_holder() -> None:
+    """It is given up by one and still read by the other."""
+    pages = pool()
+    page = pages.allocate("a")
+    pages.publish("a", tuple(range(4)), 4)
+    pages.adopt("b", tuple(range(5)), 4)
+    pages.release("a")
+    assert pages.counts() == {"free": 5, "used": 1, "cached": 0, "quarantined": 0}
+    assert pages.tag(page).holders == ("b",)
+    assert pages.audit()["conserved"]
+    pages.release("b")
+    assert pages.counts() == {"free": 5, "used": 0, "cached": 1, "quarantined": 0}
+
+
 def test_quarantine_takes_all_pages_from_all_holders_and_gives_clean_ones_back() -> None:
     """The index forgets the page, its holders lose theirs, the memory is zero again."""
     pages = pool()
@@ -211,6 +225,21 @@ def test_churn_loses_no_page_and_changes_no_token(
         if ending.finish is not Finish.CANCELLED:
             assert tokens == EXPECTED[name]
         assert tokens == EXPECTED[name][: len(tokens)]
+
+
+def test_a_crowd_in_a_pool_for_one_loses_no_page() -> None:
+    """Requests that are preempted while their step is planned get no pages with it."""
+    config = EngineConfig(slots=4, page_size=8, pages=8, max_model_len=64, prefill_chunk=16)
+    engine = ReferenceEngine(TINY, config=config)
+    for one in ASKED:
+        engine.submit(one)
+    events = []
+    for _ in range(400):
+        events += engine.step()
+        assert engine.audit()["conserved"], engine.audit()["problems"]
+        if not engine.has_work:
+            break
+    assert answers(events) == EXPECTED
 
 
 def test_the_oldest_request_always_goes_on() -> None:

@@ -217,7 +217,8 @@ def test_refused_rows_carry_their_failure_id_and_others_go_on() -> None:
     assert engine.pages.table("r0") == ()
 
 
-def test_what_a_refused_step_wrote_is_zeroed() -> None:
+@pytest.mark.parametrize("action", [Action.REFUSE, Action.RECOMPUTE])
+def test_what_a_step_wrote_that_is_not_released_is_zeroed(action: Action) -> None:
     """NaN of a step that is not released must not wait in a free page."""
     engine = ReferenceEngine(tiny_model(), config=CONFIG)
 
@@ -226,9 +227,11 @@ def test_what_a_refused_step_wrote_is_zeroed() -> None:
             call.value_cache[call.slot_mapping[0] // 8, call.slot_mapping[0] % 8] = float("nan")
 
     engine.seams.add_fault(Operator.KV_UPDATE, Phase.AFTER, poison)
-    engine.gate = Scripted(4, lambda attempt, error: Settlement((Action.REFUSE,) * 4))
+    engine.gate = Scripted(4, lambda attempt, error: Settlement((action,) * 4))
     engine.submit(request("a", 6, new=10))
-    assert endings(drain(engine))["a"].finish is Finish.REFUSED
+    for _ in range(4):
+        engine.step()
+    assert engine.has_work is (action is Action.RECOMPUTE)
     assert not engine.pages.data.isnan().any()
     assert engine.pages.verify(range(CONFIG.pages + 1)) == ()
 
