@@ -54,7 +54,7 @@ def _column_name(k: int, name: str, heading: float) -> Markup:
 def _row(row: FaultRow, detectors: tuple[str, ...], y: float) -> list[Markup]:
     middle = y + _CELL / 2 + 4
     parts = [
-        svg.text(_GUTTER - 12, middle, row.kind, "name", "end"),
+        svg.text(_GUTTER - 12, middle, _short_name(row.kind), "name", "end"),
         svg.line(0, y + _CELL, _GUTTER + _CELL * len(detectors), y + _CELL, "hair"),
     ]
     seen = {one.detector: one for one in row.detectors}
@@ -85,3 +85,9 @@ def _cell(row: FaultRow, name: str, count: int, meant: bool, x: float, y: float)
         pointer_events="none",
     )
     return svg.group([shape, words])
+
+
+def _short_name(kind: str) -> str:
+    """The id alone where a kind is used twice: the gutter has no room for both."""
+    _, _, own = kind.partition(" (")
+    return own.removesuffix(")") or kind
