@@ -35,10 +35,10 @@ class Cluster:
         os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
         # Ray imports of its own raise these; a person who serves a model can do nothing about it.
         warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-        if ray.is_initialized():
+        self._connected = not ray.is_initialized()
+        if not self._connected:
             self.started = False
-            return
-        if address is None:
+        elif address is None:
             self._start(replicas)
         else:
             _join(address)
@@ -67,11 +67,13 @@ class Cluster:
         """Take our application out; stop the cluster if it is ours."""
         if not ray.is_initialized():
             return
-        if self.started:
+        if not self.started:
+            serve.delete("tocsin")
+            forget_board()
+            if not serve.status().applications:  # nobody else's: its proxy would keep our port
+                serve.shutdown()  # type: ignore[no-untyped-call]
+        if self._connected:
             ray.shutdown()
-            return
-        serve.delete("tocsin")
-        forget_board()
 
     def __enter__(self) -> "Cluster":
         """Itself."""
