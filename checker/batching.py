@@ -5,7 +5,9 @@ dispatch than in arithmetic. Nothing of a verdict is needed before the end of th
 of equal form wait until then; a check, written for one call, then runs once for all of them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -31,10 +33,15 @@ PENDING_MAX = 1 << 25
 
 GROUP_MIN = 3
 
-_KINDS = frozenset({LinearCall, RMSNormCall, RopeCall, ResidualCall, SwiGLUCall, KVUpdateCall})
-
-_FIRST: dict[type[Call], str] = {RopeCall: "q", SwiGLUCall: "gate", KVUpdateCall: "new_key"}
-_OUTPUT: dict[type[Call], str] = {RopeCall: "q_out", KVUpdateCall: "new_value"}
+_ACTIVATIONS: dict[type[Call], Callable[[Call], tuple[Tensor | None, ...]]] = {
+    LinearCall: attrgetter("x", "output"),
+    RMSNormCall: attrgetter("x", "output"),
+    RopeCall: attrgetter("q", "q_out", "k", "k_out"),
+    ResidualCall: attrgetter("x", "output", "delta"),
+    SwiGLUCall: attrgetter("gate", "output", "up"),
+    KVUpdateCall: attrgetter("new_key", "new_value"),
+}
+"""What an operator read and made: the first counts the elements, the second must be there."""
 
 _TRUSTED = frozenset({"block_sums", "block_norms", "bias_sums", "weight_trusted", "inv_freq"})
 """Fields that never change while a model is attached: stacked once."""
@@ -57,7 +64,7 @@ class Group:
     sound: bool
     calls: list[Call] = field(default_factory=list)
     sites: list[tuple[Any, ...]] = field(default_factory=list)
-    versions: list[tuple[int, int]] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
     modules: set[tuple[str, int | None]] = field(default_factory=set)
 
 
@@ -73,13 +80,13 @@ class Deferred:
     def take(self, call: Call, sites: tuple[Any, ...], form: Form, *, sound: bool) -> bool:
         """Keep a record for the end of the step; False when it must be checked at once."""
         kind = type(call)
-        if kind not in _KINDS or (kind is KVUpdateCall and not call.depth):
+        read = _ACTIVATIONS.get(kind)
+        if read is None or (kind is KVUpdateCall and not call.depth):
             return False  # at the first depth an update is checked for what all depths share
-        first = getattr(call, _FIRST.get(kind, "x"))
-        output = getattr(call, _OUTPUT.get(kind, "output"))
-        if output is None:
+        tensors = read(call)
+        if tensors[0] is None or tensors[1] is None:
             return False
-        elements = first.numel()
+        elements = tensors[0].numel()
         if elements > ELEMENTS_MAX or self._elements + elements > PENDING_MAX:
             return False
         group = self._groups.get(form)
@@ -91,7 +98,7 @@ class Deferred:
             self._groups[form] = group
         group.calls.append(call)
         group.sites.append(sites)
-        group.versions.append((_version(first), _version(output)))
+        group.versions.append(_versions(tensors))
         group.modules.add((call.module, call.depth))
         self._elements += elements
         return True
@@ -156,10 +163,8 @@ def ratios(
 
 def unchanged(group: Group, index: int) -> bool:
     """Whether nobody wrote into a waiting record's tensors (unknown under inference mode)."""
-    call = group.calls[index]
-    first = getattr(call, _FIRST.get(group.kind, "x"))
-    output = getattr(call, _OUTPUT.get(group.kind, "output"))
-    return group.versions[index] == (_version(first), _version(output))
+    read = _ACTIVATIONS[group.kind]
+    return group.versions[index] == _versions(read(group.calls[index]))
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
@@ -178,5 +183,8 @@ def _stack(tensors: list[Tensor]) -> Tensor:
     return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _versions(tensors: tuple[Tensor | None, ...]) -> int:
+    """Grows with every write in place; inference tensors do not count theirs."""
+    return sum(
+        tensor._version for tensor in tensors if tensor is not None and not tensor.is_inference()
+    )

@@ -52,7 +52,7 @@ _READERS: dict[type[Call], Callable[[Call], tuple[Any, ...]]] = {
 
 
 def form_of(call: Call) -> Form | None:
-    """Shapes, strides, dtypes, devices and settings; None where they cannot be told."""
+    """Shapes, strides, dtypes, devices, layouts and settings; None where they cannot be told."""
     read = _READERS.get(type(call))
     if read is None:
         return None
@@ -60,13 +60,13 @@ def form_of(call: Call) -> Form | None:
         return (
             type(call),
             *(
-                (value.shape, value.stride(), value.dtype, value.device)
+                (value.shape, value.stride(), value.dtype, value.device, value.layout)
                 if isinstance(value, Tensor)
                 else value
                 for value in read(call)
             ),
         )
-    except RuntimeError:  # a tensor without strides: sparse, or not of this world
+    except RuntimeError:  # a tensor without strides
         return None
 
 
