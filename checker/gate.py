@@ -7,11 +7,11 @@ import torch
 
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.counters import Counters
+from tocsin.checker.evaluation import WATERMARK
 from tocsin.checker.guard import Guard
 from tocsin.checker.journal import Journal
 from tocsin.checker.record import failure_record
 from tocsin.checker.recovery import Ladder, Outcome, Resolution
-from tocsin.checker.runtime import WATERMARK
 from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.watermark import REASON, Level, Watermark
 from tocsin.checker.weights import WeightStore

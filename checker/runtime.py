@@ -1,19 +1,16 @@
-"""The runtime: hears every operator call of a step, runs the checks on it, keeps their ratios."""
+"""The runtime: hears every operator call of a step and hands it to the checks in force."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from tocsin.checker import batching
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
-from tocsin.checker.finding import make_finding
-from tocsin.checker.forms import METADATA_ONLY, Form, SoundForms, form_of
-from tocsin.checker.structure import assume_sound
+from tocsin.checker.evaluation import Evaluation
+from tocsin.checker.forms import METADATA_ONLY, SoundForms
+from tocsin.checker.sites import Site, SiteTable
 from tocsin.checker.switchboard import Switchboard
 from tocsin.core.calls import Call
 from tocsin.core.clock import Clock, SystemClock
@@ -21,13 +18,7 @@ from tocsin.core.history import Event, EventKind
 from tocsin.core.protocols import Sink
 from tocsin.core.seams import Seams
 from tocsin.core.terms import Layer, Operator, Phase, Priority, Profile
-from tocsin.core.verdict import Finding, Verdict
-
-WATERMARK = "memory.watermark"
-"""Low memory asks for a lighter step, not for the same step again: it never vetoes a launch."""
-
-_WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
-"""Operators whose ratios belong to no row."""
+from tocsin.core.verdict import Verdict
 
 _CHECKSUM = (Operator.LINEAR, "numerical.linear_checksum")
 _ROTATION = (Operator.ROPE, "numerical.rope_norm")
@@ -42,37 +33,6 @@ _IMPLIED: dict[Operator, tuple[tuple[Operator, str], ...]] = {
 """Where these run `numerical.finite` adds nothing: what is not finite has no residual."""
 
 _REPORT_EVERY = 100  # a broken check raises in every step; one event in so many is enough
-
-
-@dataclass(slots=True, eq=False)
-class Site:
-    """One check on one module: a line of the verdict buffer."""
-
-    index: int
-    unit: Check
-    operator: Operator
-    module: str
-    depth: int | None
-    thresholds: dict[str, float]
-    runs: int = 0
-    alarms: int = 0
-    errors: int = 0
-    broken_in: int = -1
-
-
-@dataclass(slots=True)
-class _Heard:
-    """What was written since the step began.
-
-    Attributes:
-        order: sites in order of execution.
-        idle: sites in `order` that in the end had nothing to check.
-    """
-
-    order: list[Site] = field(default_factory=list)
-    idle: set[int] = field(default_factory=set)
-    veto: bool = False
-    verdict: Verdict | None = None
 
 
 class Runtime:
@@ -109,24 +69,23 @@ class Runtime:
         self.seams = seams
         self.switchboard = switchboard
         self.counters = counters or Counters()
-        self.buffer = VerdictBuffer(device, sites_max, rows_max)
+        self.sites = SiteTable(sites_max, self.counters)
+        self.evaluation = Evaluation(
+            VerdictBuffer(device, sites_max, rows_max),
+            self.sites,
+            self.counters,
+            defer=defer,
+            broken=self._broken,
+        )
         self.active = False
         self.step = -1
-        self._serial = 0
         self._clock: Clock = clock or SystemClock()
         self._sink = sink
         self._replica = replica
         self._units = _with_thresholds(thresholds or {})
-        self._sites: list[Site] = []
-        self._by_key: dict[tuple[str, str, str, int | None], Site] = {}
         self._essential_only = False
         self._revision = -1
         self._removers: list[Callable[[], None]] = []
-        self._heard = _Heard()
-        self._defer = defer
-        self._deferred = batching.Deferred()
-        self._alone: set[str] = set()
-        self._at_once: set[tuple[str, int | None]] = set()
         self._install()
 
     def begin(self, step: int = -1) -> None:
@@ -139,10 +98,7 @@ class Runtime:
 
     def again(self) -> None:
         """The same step is run again: forget what was heard, keep the set of checks."""
-        self.buffer.reset(len(self._sites))
-        self._heard = _Heard()
-        self._deferred.clear()
-        self._serial += 1
+        self.evaluation.again()
         self.active = True
 
     def end(self) -> None:
@@ -151,16 +107,11 @@ class Runtime:
 
     def may_launch(self) -> bool:
         """Whether no host-side check alarmed so far; reads no device memory."""
-        return not self._heard.veto
+        return not self.evaluation.veto
 
     def verdict(self) -> Verdict:
         """What the checks of this step found; the one device-to-host copy happens here, once."""
-        heard = self._heard
-        if heard.verdict is None:
-            with torch.no_grad():
-                self._check_deferred()
-            heard.verdict = self._read(heard.order)
-        return heard.verdict
+        return self.evaluation.verdict()
 
     def checking(self) -> bool:
         """Whether any check listens at all."""
@@ -173,15 +124,8 @@ class Runtime:
             self._install()
 
     def flush(self) -> Counters:
-        """Fold the tallies of the sites into the counters and return these."""
-        for site in self._sites:
-            if site.runs or site.errors:
-                operator, layer = str(site.operator), str(site.unit.layer)
-                self.counters.checks[operator, layer, "ok"] += site.runs - site.alarms
-                self.counters.checks[operator, layer, "alarm"] += site.alarms
-                self.counters.checks[operator, layer, "error"] += site.errors
-                site.runs = site.alarms = site.errors = 0
-        return self.counters
+        """The counters, with everything that was tallied so far."""
+        return self.sites.flush()
 
     def uninstall(self) -> None:
         """Stop listening for good."""
@@ -231,8 +175,8 @@ class Runtime:
         """A closure for one seam; its sites are looked up once for each module."""
         table: dict[tuple[str, int | None], tuple[tuple[Site, ...], tuple[Site, ...]]] = {}
         before = phase is Phase.BEFORE
-        defer = self._defer and not before
-        sound_forms = SoundForms()
+        known = SoundForms()
+        evaluation = self.evaluation
 
         def listen(call: Call) -> None:
             if not self.active:
@@ -244,25 +188,7 @@ class Runtime:
             found = table.get(key)
             if found is None:
                 found = table[key] = self._sites_of(units, operator, *key)
-            by_form, by_value = found
-            form = form_of(call)
-            sound = form is not None and self._check_form(call, by_form, form, sound_forms)
-            if form is None:
-                by_value = by_form + by_value
-            if not by_value:
-                return
-            waits = defer and form is not None and key not in self._at_once
-            if (
-                waits
-                and form is not None
-                and self._deferred.take(call, by_value, form, sound=sound)
-            ):
-                self._heard.order.extend(by_value)
-                return
-            assume_sound(call if sound else None)
-            for site in by_value:
-                self._run(site, call, before)
-            assume_sound(None)
+            evaluation.hear(call, *found, known, before=before)
 
         return listen
 
@@ -270,155 +196,17 @@ class Runtime:
         self, units: tuple[Check, ...], operator: Operator, module: str, depth: int | None
     ) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
         """Sites of the checks that look at metadata only, and of the others."""
-        sites = [self._site(unit, operator, module, depth) for unit in units]
+        sites = [self.sites.get(unit, operator, module, depth) for unit in units]
         known = [site for site in sites if site is not None]
         return (
             tuple(site for site in known if site.unit.id in METADATA_ONLY),
             tuple(site for site in known if site.unit.id not in METADATA_ONLY),
         )
 
-    def _check_form(
-        self, call: Call, sites: tuple[Site, ...], form: Form, known: SoundForms
-    ) -> bool:
-        """Run the metadata checks, once for each form; returns whether the form is sound.
-
-        A form of tensors on a device is looked at each time: to learn that it is clean would
-        take a synchronisation.
-        """
-        if form in known:
-            for site in sites:
-                site.runs += 1
-            self._heard.order.extend(sites)
-            return bool(sites)
-        clean = bool(sites)
-        for site in sites:
-            ratio = self._run(site, call, before=False)
-            on_host = ratio is not None and ratio.device.type == "cpu"
-            clean = clean and on_host and ratio is not None and bool((ratio <= 1.0).all())
-        if clean:
-            known.add(form)
-        return clean
-
-    def _check_deferred(self) -> None:
-        """Run the checks that waited for the end of the step, each once for all its calls."""
-        for group in self._deferred.drain():
-            sound = [index for index in range(len(group.calls)) if batching.unchanged(group, index)]
-            if len(sound) < len(group.calls):
-                self._mark_changed(group, set(sound))
-            elif len(group.calls) >= batching.GROUP_MIN:
-                self._run_group(group)
-                continue
-            for index in sound:
-                for site in group.sites[index]:
-                    self._run(site, group.calls[index], before=False, known=True)
-
-    def _run_group(self, group: batching.Group) -> None:
-        shared, stacks = self._deferred.stack(group)
-        for column, site in enumerate(group.sites[0]):
-            sites: list[Site] = [row[column] for row in group.sites]
-            if stacks and site.unit.id not in self._alone:
-                try:
-                    ratio = batching.ratios(group, column, shared, stacks, sound=group.sound)
-                    indices = tuple(one.index for one in sites)
-                    self.buffer.write_many(indices, ratio, group.calls[0].rows)
-                except Exception as error:  # noqa: BLE001 - then it runs alone, which decides
-                    self._alone.add(site.unit.id)
-                    reason = f"{site.unit.id} runs call by call: {error}"[:200]
-                    self.counters.skipped[reason] += 1
-                else:
-                    self._tally(sites, ran=ratio.numel() > 0)
-                    continue
-            for one, call in zip(sites, group.calls, strict=True):
-                self._run(one, call, before=False, known=True)
-
-    def _tally(self, sites: list[Site], *, ran: bool) -> None:
-        """Count the runs of deferred sites; those with nothing to check did not run."""
-        for site in sites:
-            site.runs += ran
-        if not ran:
-            self._heard.idle.update(site.index for site in sites)
-
-    def _mark_changed(self, group: batching.Group, sound: set[int]) -> None:
-        """A model that writes into activations in place is checked call by call from now on."""
-        for index, call in enumerate(group.calls):
-            if index not in sound:
-                self._at_once.add((call.module, call.depth))
-                self._tally(list(group.sites[index]), ran=False)
-                reason = "a tensor was written in place after its operator: checked at once now"
-                self.counters.skipped[reason] += 1
-
-    def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> Tensor | None:
-        """Run one check; one that raises fails open, loudly, and is out for this step.
-
-        Args:
-            before: it may veto the launch.
-            known: it is in the order of execution already.
-
-        Returns:
-            the ratio; None where there was none.
-        """
-        if site.broken_in == self._serial:
-            return None
-        try:
-            ratio = site.unit.ratio(call, **site.thresholds)
-            if ratio.numel() == 0:  # nothing to check here
-                if known:
-                    self._heard.idle.add(site.index)
-                return None
-            rows = 0 if site.operator in _WHOLE else call.rows
-            self.buffer.write(site.index, ratio, rows)
-            if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
-                self._heard.veto = self._heard.veto or not bool((ratio <= 1.0).all())
-        except Exception as error:  # noqa: BLE001 - the edge between a check's bug and serving
-            site.broken_in = self._serial
-            self._broken(site, error)
-            if known:
-                self._heard.idle.add(site.index)
-            return None
-        site.runs += 1
-        if not known:
-            self._heard.order.append(site)
-        return ratio
-
-    def _site(self, unit: Check, operator: Operator, module: str, depth: int | None) -> Site | None:
-        """The site of a check on a module; None when the buffer has no line left."""
-        key = (unit.id, str(operator), module, depth)
-        site = self._by_key.get(key)
-        if site is not None:
-            return site
-        if len(self._sites) >= self.buffer.sites_max:
-            self.counters.skipped["the verdict buffer has no line left: raise sites_max"] += 1
-            return None
-        site = Site(len(self._sites), unit, operator, module, depth, dict(unit.thresholds))
-        self._sites.append(site)
-        self._by_key[key] = site
-        return site
-
-    def _read(self, order: list[Site]) -> Verdict:
-        """Copy the buffer once and turn its alarms into findings, first operator first."""
-        if not order:
-            return Verdict()
-        if idle := self._heard.idle:
-            order = [site for site in order if site.index not in idle]
-        reading = self.buffer.read(len(self._sites))
-        over = set(reading.alarms())
-        if not over:
-            return Verdict(checks_run=len(order))
-        findings: list[Finding] = []
-        for site in order:
-            if site.index in over:
-                over.discard(site.index)
-                site.alarms += 1
-                findings.append(
-                    _finding_of(site, reading.worst(site.index), reading.rows(site.index))
-                )
-        return Verdict(tuple(findings), len(order))
-
     def _broken(self, site: Site, error: Exception) -> None:
         """Count a check that raised, and say so."""
         total = self.counters.check_errors[site.unit.id]
         self.counters.check_errors[site.unit.id] = total + 1
-        site.errors += 1
         if self._sink is None or total % _REPORT_EVERY:
             return
         data: dict[str, Any] = {
@@ -437,11 +225,6 @@ class Runtime:
             EventKind.CHECK_FAILED, self._clock.now_ns(), self._replica, self.step, data=data
         )
         self._sink.emit(event)
-
-
-def _finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
-    """The finding of one site."""
-    return make_finding(site.unit, site.operator, ratio, rows, module=site.module, depth=site.depth)
 
 
 def _is_guarded(unit: Check, operator: Operator) -> bool:

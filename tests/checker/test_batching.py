@@ -22,8 +22,7 @@ IDS = torch.arange(2, 26).view(3, 8)
 
 def findings(model: nn.Module, defer: bool, spoil: Callable[[Any], None] | None) -> Any:
     guard = tocsin.attach(model)
-    guard.runtime._defer = defer
-    guard.runtime._install()
+    guard.runtime.evaluation._defer = defer
     if spoil is not None:
         for operator in (Operator.LINEAR, Operator.RMS_NORM, Operator.RESIDUAL, Operator.SWIGLU):
             guard.seams.add_fault(operator, Phase.AFTER, spoil)
@@ -70,8 +69,8 @@ def test_no_clean_ratio_of_a_stack_is_near_its_limit(family_model: Build) -> Non
         with guard.step() as step:
             model(torch.randint(2, 160, (8, 6)))
         assert step.verdict.ok
-        for site in guard.runtime._sites:
-            ratio = float(guard.runtime.buffer.data[site.index].amax())
+        for site in guard.runtime.sites.all:
+            ratio = float(guard.runtime.evaluation.buffer.data[site.index].amax())
             worst[site.unit.id] = max(worst.get(site.unit.id, 0.0), ratio)
     guard.detach()
     assert worst["numerical.linear_checksum"] > 0
@@ -209,7 +208,7 @@ def test_every_check_that_may_wait_runs_on_a_stack(family_model: Build) -> None:
         model(IDS)
     assert step.verdict.ok
     assert not [reason for reason in guard.counters.skipped if "call by call" in reason]
-    assert guard.runtime._alone == set()
+    assert guard.runtime.evaluation._alone == set()
     guard.detach()
     assert KVUpdateCall in batching._ACTIVATIONS
     assert "state.kv_page_sum" in registry()

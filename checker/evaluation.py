@@ -1,0 +1,235 @@
+"""What the checks say of one run of a step: at once, or together at its end."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tocsin.checker import batching
+from tocsin.checker.buffer import VerdictBuffer
+from tocsin.checker.counters import Counters
+from tocsin.checker.finding import make_finding
+from tocsin.checker.forms import Form, SoundForms, form_of
+from tocsin.checker.sites import Site, SiteTable
+from tocsin.checker.structure import assume_sound
+from tocsin.core.calls import Call
+from tocsin.core.terms import Operator
+from tocsin.core.verdict import Finding, Verdict
+
+WATERMARK = "memory.watermark"
+"""Low memory asks for a lighter step, not for the same step again: it never vetoes a launch."""
+
+_WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
+"""Operators whose ratios belong to no row."""
+
+
+class Evaluation:
+    """Runs checks on records, keeps their ratios in the buffer, and reads it once.
+
+    Attributes:
+        veto: a host-side check alarmed.
+
+    Args:
+        defer: check small calls of equal form together at the end of the step.
+        broken: told of a check that raised.
+    """
+
+    def __init__(
+        self,
+        buffer: VerdictBuffer,
+        sites: SiteTable,
+        counters: Counters,
+        *,
+        defer: bool,
+        broken: Callable[[Site, Exception], None],
+    ) -> None:
+        """Nothing was heard yet."""
+        self.buffer = buffer
+        self.veto = False
+        self._sites = sites
+        self._counters = counters
+        self._defer = defer
+        self._tell_broken = broken
+        self._run_number = 0
+        self._order: list[Site] = []
+        self._idle: set[int] = set()
+        self._verdict: Verdict | None = None
+        self._deferred = batching.Deferred()
+        self._alone: set[str] = set()
+        self._at_once: set[tuple[str, int | None]] = set()
+
+    def again(self) -> None:
+        """A run begins: forget what was heard."""
+        self.buffer.reset(len(self._sites))
+        self._deferred.clear()
+        self._order, self._idle = [], set()
+        self._verdict, self.veto = None, False
+        self._run_number += 1
+
+    def hear(
+        self,
+        call: Call,
+        by_form: tuple[Site, ...],
+        by_value: tuple[Site, ...],
+        known: SoundForms,
+        *,
+        before: bool,
+    ) -> None:
+        """Run the checks of one call, or keep its record for the end of the step.
+
+        Args:
+            by_form: sites of checks that look at metadata only; by_value: of the others.
+            known: forms on which the former were clean.
+            before: host-side, may veto the launch.
+        """
+        form = form_of(call)
+        sound = form is not None and self._check_form(call, by_form, form, known)
+        if form is None:
+            by_value = by_form + by_value
+        if not by_value:
+            return
+        waits = self._defer and not before and (call.module, call.depth) not in self._at_once
+        if form is not None and waits and self._deferred.take(call, by_value, form, sound=sound):
+            self._order.extend(by_value)
+            return
+        assume_sound(call if sound else None)
+        for site in by_value:
+            self._run(site, call, before)
+        assume_sound(None)
+
+    def verdict(self) -> Verdict:
+        """What was found; the one device-to-host copy happens here, once a run."""
+        if self._verdict is None:
+            with torch.no_grad():
+                self._check_deferred()
+            self._verdict = self._read(self._order)
+        return self._verdict
+
+    def _check_form(
+        self, call: Call, sites: tuple[Site, ...], form: Form, known: SoundForms
+    ) -> bool:
+        """Run the metadata checks, once for each form; returns whether the form is sound.
+
+        A form of tensors on a device is looked at each time: to learn that it is clean would
+        take a synchronisation.
+        """
+        if form in known:
+            for site in sites:
+                site.runs += 1
+            self._order.extend(sites)
+            return bool(sites)
+        clean = bool(sites)
+        for site in sites:
+            ratio = self._run(site, call, before=False)
+            on_host = ratio is not None and ratio.device.type == "cpu"
+            clean = clean and on_host and ratio is not None and bool((ratio <= 1.0).all())
+        if clean:
+            known.add(form)
+        return clean
+
+    def _check_deferred(self) -> None:
+        """Run the checks that waited for the end of the step, each once for all its calls."""
+        for group in self._deferred.drain():
+            sound = [index for index in range(len(group.calls)) if batching.unchanged(group, index)]
+            if len(sound) < len(group.calls):
+                self._mark_changed(group, set(sound))
+            elif len(group.calls) >= batching.GROUP_MIN:
+                self._run_group(group)
+                continue
+            for index in sound:
+                for site in group.sites[index]:
+                    self._run(site, group.calls[index], before=False, known=True)
+
+    def _run_group(self, group: batching.Group) -> None:
+        shared, stacks = self._deferred.stack(group)
+        for column, site in enumerate(group.sites[0]):
+            sites: list[Site] = [row[column] for row in group.sites]
+            if stacks and site.unit.id not in self._alone:
+                try:
+                    ratio = batching.ratios(group, column, shared, stacks, sound=group.sound)
+                    indices = tuple(one.index for one in sites)
+                    self.buffer.write_many(indices, ratio, group.calls[0].rows)
+                except Exception as error:  # noqa: BLE001 - then it runs alone, which decides
+                    self._alone.add(site.unit.id)
+                    reason = f"{site.unit.id} runs call by call: {error}"[:200]
+                    self._counters.skipped[reason] += 1
+                else:
+                    self._tally(sites, ran=ratio.numel() > 0)
+                    continue
+            for one, call in zip(sites, group.calls, strict=True):
+                self._run(one, call, before=False, known=True)
+
+    def _tally(self, sites: list[Site], *, ran: bool) -> None:
+        """Count the runs of deferred sites; those with nothing to check did not run."""
+        for site in sites:
+            site.runs += ran
+        if not ran:
+            self._idle.update(site.index for site in sites)
+
+    def _mark_changed(self, group: batching.Group, sound: set[int]) -> None:
+        """A model that writes into activations in place is checked call by call from now on."""
+        for index, call in enumerate(group.calls):
+            if index not in sound:
+                self._at_once.add((call.module, call.depth))
+                self._tally(list(group.sites[index]), ran=False)
+                reason = "a tensor was written in place after its operator: checked at once now"
+                self._counters.skipped[reason] += 1
+
+    def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> Tensor | None:
+        """Run one check; one that raises fails open, loudly, and is out for this step.
+
+        Args:
+            before: it may veto the launch.
+            known: it is in the order of execution already.
+
+        Returns:
+            the ratio; None where there was none.
+        """
+        if site.broken_in == self._run_number:
+            return None
+        try:
+            ratio = site.unit.ratio(call, **site.thresholds)
+            if ratio.numel() == 0:  # nothing to check here
+                if known:
+                    self._idle.add(site.index)
+                return None
+            rows = 0 if site.operator in _WHOLE else call.rows
+            self.buffer.write(site.index, ratio, rows)
+            if before and site.unit.id != WATERMARK and ratio.device.type == "cpu":
+                self.veto = self.veto or not bool((ratio <= 1.0).all())
+        except Exception as error:  # noqa: BLE001 - the edge between a check's bug and serving
+            site.broken_in = self._run_number
+            site.errors += 1
+            self._tell_broken(site, error)
+            if known:
+                self._idle.add(site.index)
+            return None
+        site.runs += 1
+        if not known:
+            self._order.append(site)
+        return ratio
+
+    def _read(self, order: list[Site]) -> Verdict:
+        """Copy the buffer once and turn its alarms into findings, first operator first."""
+        if not order:
+            return Verdict()
+        if idle := self._idle:
+            order = [site for site in order if site.index not in idle]
+        reading = self.buffer.read(len(self._sites))
+        over = set(reading.alarms())
+        if not over:
+            return Verdict(checks_run=len(order))
+        findings: list[Finding] = []
+        for site in order:
+            if site.index in over:
+                over.discard(site.index)
+                site.alarms += 1
+                findings.append(
+                    _finding_of(site, reading.worst(site.index), reading.rows(site.index))
+                )
+        return Verdict(tuple(findings), len(order))
+
+
+def _finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:
+    """The finding of one site."""
+    return make_finding(site.unit, site.operator, ratio, rows, module=site.module, depth=site.depth)
