@@ -26,8 +26,8 @@ def over(residual: Tensor, limit: Tensor | float) -> Tensor:
 
 
 def bounded(scale: Tensor, reach: Tensor) -> Tensor:
-    """A scale seen in an output, at most what the input allows; NaN where it is no number."""
-    return torch.minimum(scale, reach).add(scale, alpha=0.0)  # 0 * infinity is NaN
+    """A scale seen in an output, but at most what the input allows; NaN stays NaN."""
+    return torch.minimum(scale, reach)
 
 
 def violated(bad: Tensor) -> Tensor:

@@ -103,6 +103,17 @@ def test_reports_each_fault_under_the_check_that_names_it(check_id: str, fault_n
     assert finding.impact
 
 
+def test_counts_only_the_checks_that_had_something_to_look_at() -> None:
+    """A check that needs the output does not stand behind a verdict on inputs alone."""
+    x, weight = torch.randn(2, 4), torch.randn(3, 4)
+    assert tocsin.inspect("linear", x=x, weight=weight, output=x @ weight.T).checks_run == 3
+    assert tocsin.inspect("linear", x=x, weight=weight).checks_run == 2
+    nobody = torch.zeros(0, 4)
+    assert (
+        tocsin.inspect("linear", x=nobody, weight=weight, output=nobody @ weight.T).checks_run < 3
+    )
+
+
 def test_names_the_rows_that_alarm() -> None:
     """Only the request with the wrong number is named, whatever its position in the row."""
     x, weight = torch.randn(4, 3, 32), torch.randn(48, 32)

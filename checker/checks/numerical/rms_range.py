@@ -47,7 +47,7 @@ def rms_range(call: RMSNormCall, limit_ulp: float = 4.0) -> Tensor:
     mean = squares.mean(dim=-1)
     expected = ((squares @ kept.to(torch.float32)) / (mean + call.eps)).sqrt()
     found = norm(y * inverse)
-    step = smallest_step(call.output.dtype) * norm(inverse)
+    step = smallest_step(call.output.dtype) * (1.0 + norm(inverse))
     step = step + 0.0 * largest  # a weight that is no number leaves no channel: no limit either
     roundoff = limit_ulp * unit_roundoff(call.output.dtype) + 32 * U32
     return over(found - expected, expected * roundoff + step)

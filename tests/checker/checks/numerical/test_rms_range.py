@@ -48,6 +48,19 @@ def test_channels_with_a_tiny_weight_are_left_out(dtype: torch.dtype) -> None:
     assert bool((rms_range(call) <= 1).all())
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_weight_of_zeros_gives_zeros_and_a_weight_that_is_no_number_alarms(
+    dtype: torch.dtype,
+) -> None:
+    """Without a channel to divide by, the one is defined and the other is not."""
+    call = rms_norm(generator(), dtype, 4, 64)
+    call.weight, call.output = torch.zeros_like(call.weight), torch.zeros_like(call.x)
+    assert bool((rms_range(call) < 1e-6).all())
+    for value in (torch.nan, torch.inf):
+        call.weight[3] = value
+        assert not bool((rms_range(call) <= 1).any())
+
+
 def test_a_trusted_weight_shows_that_the_live_one_changed() -> None:
     """Output and live weight agree with each other, not with what was loaded."""
     call = rms_norm(generator(), torch.float32, 4, 64)

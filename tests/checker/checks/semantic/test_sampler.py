@@ -51,6 +51,14 @@ def test_ties_at_the_border_of_top_k_are_not_too_many() -> None:
     assert rows(call(probs=PROBS[1:], token_ids=torch.tensor([3]), top_k=1)) == [0]
 
 
+def test_one_token_more_than_top_k_alarms() -> None:
+    """The nearest miss: four distinct probabilities are what top_k = 4 leaves, not 3."""
+    four = call(probs=PROBS[1:], token_ids=torch.tensor([3]), top_k=4)
+    assert rows(four) == []
+    four.top_k = 3
+    assert rows(four) == [0]
+
+
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
