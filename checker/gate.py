@@ -5,20 +5,18 @@ from typing import Any
 
 import torch
 
+from tocsin.checker.announce import Announcer
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.counters import Counters
 from tocsin.checker.evaluation import WATERMARK
 from tocsin.checker.guard import Guard
 from tocsin.checker.journal import Journal
-from tocsin.checker.record import failure_record
 from tocsin.checker.recovery import Ladder, Outcome, Resolution
 from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.watermark import REASON, Level, Watermark
 from tocsin.checker.weights import WeightStore
 from tocsin.core.calls import WeightCall
 from tocsin.core.clock import Clock, SystemClock
-from tocsin.core.history import Event, EventKind
-from tocsin.core.ids import new_ulid
 from tocsin.core.protocols import PageStore, Sink, StepAttempt
 from tocsin.core.terms import Action, Cause, Operator, Phase
 from tocsin.core.verdict import Failure, Finding, Settlement
@@ -64,15 +62,19 @@ class GuardGate:
             self._memory_changed,
         )
         self._runtime = guard.runtime
-        self._sink = sink
         self._clock: Clock = clock or SystemClock()
-        self._replica = replica
-        self._model_name = model_name
         self._ladder = Ladder(choice, weights, pages, self.settings, self._run_again)
+        self._announcer = Announcer(
+            sink=sink,
+            journal=self.journal,
+            clock=self._clock,
+            counters=guard.runtime.counters,
+            replica=replica,
+            model_name=model_name,
+        )
         self._vetoed = False
         self._backend = ""
         self._step = -1
-        self._labels: tuple[str, ...] = ()
         self._memory_fell = False
         self._low_memory: Finding | None = None
         self._recomputes: OrderedDict[str, int] = OrderedDict()
@@ -118,19 +120,22 @@ class GuardGate:
             failures: tuple[Failure, ...] = ()
             actions = self._actions(attempt, resolution)
             if low_memory is not None:
-                failures = (self._low_memory_failure(attempt, low_memory, actions),)
+                failures = (self._announcer.low_memory(attempt, low_memory, actions),)
                 self._low_memory = None
         else:
             resolution = self._ladder.climb(attempt, first)
             actions = self._actions(attempt, resolution)
             low_memory = self._low_memory
-            failures = (self._record(attempt, first, resolution, actions, low_memory, began_ns),)
+            failures = (
+                self._announcer.failure(attempt, first, resolution, actions, low_memory, began_ns),
+            )
             self._low_memory = None
         if resolution.last.error is None and not resolution.last.findings:
             self.choice.succeeded(resolution.last.backend)
         self._runtime.end()
         checks_ran = self._runtime.verdict().checks_run > 0
-        labels = self._label(resolution.last.backend)
+        labels = self.choice.degraded(resolution.last.backend)
+        self._announcer.label(labels, attempt.step)
         self._count(attempt, actions, checks_ran)
         return Settlement(actions, labels, checks_ran, failures)
 
@@ -212,135 +217,6 @@ class GuardGate:
             self._recomputes.popitem(last=False)
         return Action.RECOMPUTE if count <= self.settings.recomputes_max else Action.REFUSE
 
-    def _record(
-        self,
-        attempt: StepAttempt,
-        first: Outcome,
-        resolution: Resolution,
-        actions: tuple[Action, ...],
-        low_memory: Finding | None,
-        began_ns: int,
-    ) -> Failure:
-        """One failure: journalled, counted and told."""
-        findings = _unique(
-            (*first.findings, *([low_memory] if low_memory else ()), *resolution.found)
-        )
-        live = frozenset(row for row, request in enumerate(attempt.request_ids) if request)
-        rows = first.bad_rows(live)
-        requests = dict.fromkeys(attempt.request_ids[row] for row in sorted(rows))
-        requests.update(dict.fromkeys(sorted(resolution.recompute)))
-        failure = Failure(
-            failure_id=new_ulid(),
-            findings=findings,
-            request_ids=tuple(requests),
-            step=attempt.step,
-            cause=resolution.cause,
-            action=_gravest(actions),
-            pages=tuple(resolution.pages),
-            runs=resolution.runs,
-        )
-        self._publish(failure, attempt, (self._clock.now_ns() - began_ns) / 1e6, resolution, first)
-        self._tell_consequences(failure, attempt, resolution, actions)
-        return failure
-
-    def _low_memory_failure(
-        self, attempt: StepAttempt, finding: Finding, actions: tuple[Action, ...]
-    ) -> Failure:
-        """The watermark was crossed under a step that was itself clean."""
-        failure = Failure(
-            failure_id=new_ulid(),
-            findings=(finding,),
-            request_ids=(),
-            step=attempt.step,
-            cause=Cause.PERSISTENT,
-            action=_gravest(actions),
-        )
-        self._publish(failure, attempt, 0.0, None, None)
-        return failure
-
-    def _publish(
-        self,
-        failure: Failure,
-        attempt: StepAttempt,
-        duration_ms: float,
-        resolution: Resolution | None,
-        first: Outcome | None,
-    ) -> None:
-        counters = self._runtime.counters
-        counters.causes[str(failure.cause)] += 1
-        for finding in failure.findings:
-            key = (str(finding.operator), str(finding.layer), finding.check, str(finding.priority))
-            counters.failures[key] += 1
-        error = first.error if first is not None else None
-        if error is None and resolution is not None and resolution.errors:
-            error = resolution.errors[0][1]
-        record = failure_record(
-            failure,
-            wall_s=self._clock.wall_s(),
-            replica=self._replica,
-            model=self._model_name,
-            kind=attempt.kind,
-            backend=first.backend if first is not None else attempt.backend,
-            settled_on=attempt.backend,
-            duration_ms=duration_ms,
-            error=error,
-        )
-        self.journal.write(record)
-        if failure.findings or error is None:
-            self._tell(EventKind.CHECK_FAILED, record)
-        if resolution is not None:
-            for backend, raised in resolution.errors:
-                self._tell(
-                    EventKind.BACKEND_ERROR,
-                    {
-                        "failure_id": failure.failure_id,
-                        "operator": str(Operator.ATTENTION),
-                        "backend": backend,
-                        "error": str(raised),
-                        "settled_on": attempt.backend,
-                    },
-                )
-
-    def _tell_consequences(
-        self,
-        failure: Failure,
-        attempt: StepAttempt,
-        resolution: Resolution,
-        actions: tuple[Action, ...],
-    ) -> None:
-        counters = self._runtime.counters
-        base = {"failure_id": failure.failure_id}
-        if resolution.pages:
-            counters.pages_quarantined += len(resolution.pages)
-            data = {**base, "pages": resolution.pages, "holders": sorted(resolution.recompute)}
-            self._tell(EventKind.PAGES_QUARANTINED, data)
-        for tile in resolution.tiles:
-            counters.weights_repaired += 1
-            self._tell(
-                EventKind.WEIGHT_REPAIRED, {**base, "tensor": tile.tensor, "tile": tile.index}
-            )
-        refused = {
-            request
-            for request, action in zip(attempt.request_ids, actions, strict=True)
-            if action is Action.REFUSE and request
-        }
-        for request in sorted(resolution.recompute - refused):
-            self._tell(EventKind.REQUEST_RECOMPUTED, base, request)
-        for request in sorted(refused):
-            self._tell(EventKind.REQUEST_REFUSED, base, request)
-
-    def _label(self, backend: str) -> tuple[str, ...]:
-        """Labels of the step's answers; a change is told, so that the label can be proved."""
-        labels = self.choice.degraded(backend)
-        for reason in self._labels:
-            if reason not in labels:
-                self._tell(EventKind.DEGRADED, {"reason": reason, "on": False})
-        for reason in labels:
-            if reason not in self._labels:
-                self._tell(EventKind.DEGRADED, {"reason": reason, "on": True})
-        self._labels = labels
-        return labels
-
     def _count(self, attempt: StepAttempt, actions: tuple[Action, ...], checks_ran: bool) -> None:
         tokens = attempt.tokens() if Action.RELEASE in actions else ()
         released = sum(
@@ -361,25 +237,3 @@ class GuardGate:
         self._runtime.set_essential_only(after is Level.ESSENTIAL)
         # One failure for each fall; a step under low memory is not a new one.
         self._memory_fell = after > before
-
-    def _tell(self, kind: EventKind, data: dict[str, Any], request_id: str = "") -> None:
-        if self._sink is None:
-            return
-        self._sink.emit(
-            Event(kind, self._clock.now_ns(), self._replica, self._step, request_id, dict(data))
-        )
-
-
-def _gravest(actions: tuple[Action, ...]) -> Action:
-    for action in (Action.REFUSE, Action.RECOMPUTE):
-        if action in actions:
-            return action
-    return Action.RELEASE
-
-
-def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Each check on each module once, in order."""
-    kept: dict[tuple[str, str, int | None], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.check, finding.module, finding.depth), finding)
-    return tuple(kept.values())

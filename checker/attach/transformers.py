@@ -2,23 +2,26 @@
 
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.masking_utils import AttentionMaskInterface
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
+from tocsin.checker.attach.attention import (
+    PREFIX,
+    SITES,
+    AttentionSite,
+    RopeTable,
+    forget,
+    register_checked,
+)
 from tocsin.checker.attach.modules import ModuleAdapter, depth_of
-from tocsin.core.calls import AttentionCall, ResidualCall, RopeCall, SwiGLUCall
-from tocsin.core.seams import Seams
+from tocsin.checker.attach.rotary import CURRENT, unwrap, wrap
+from tocsin.core.calls import ResidualCall, SwiGLUCall
 from tocsin.core.terms import Operator, Phase
 
-PREFIX = "tocsin_checked_"
 _ROPE = (Operator.ROPE, Phase.AFTER)
-_ATTENTION = (Operator.ATTENTION, Phase.AFTER)
 _RESIDUAL = (Operator.RESIDUAL, Phase.AFTER)
 _SWIGLU = (Operator.SWIGLU, Phase.AFTER)
 _ACTIVATIONS = {
@@ -31,24 +34,6 @@ _ACTIVATIONS = {
 
 
 @dataclass(slots=True)
-class RopeTable:
-    """Inverse frequencies as they were at attach, None where the family changes them itself."""
-
-    inv_freq: Tensor | None
-    scale: float
-
-
-@dataclass(slots=True, eq=False)
-class AttentionSite:
-    """What the wrapped functions need to know of one attention module."""
-
-    seams: Seams
-    module: str
-    depth: int | None
-    rope: RopeTable
-
-
-@dataclass(slots=True)
 class _Layer:
     """Tensors of the decoder layer that a thread is in, kept until the add that uses them."""
 
@@ -56,20 +41,6 @@ class _Layer:
     delta: Tensor | None = None
     gate: Tensor | None = None
     up: Tensor | None = None
-
-
-class _Current(threading.local):
-    """The attention module that this thread is in, None outside attached models."""
-
-    site: AttentionSite | None = None
-    position_ids: Tensor | None = None
-
-
-_CURRENT = _Current()
-_SITES: dict[nn.Module, AttentionSite] = {}
-_LOCK = threading.Lock()
-_ROTARY_USERS: dict[str, tuple[int, Callable[..., Any]]] = {}
-"""Modeling module → how many attached models use it, and its own function."""
 
 
 class TransformersAdapter(ModuleAdapter):
@@ -94,17 +65,17 @@ class TransformersAdapter(ModuleAdapter):
         site = AttentionSite(
             self.seams, name, depth_of(name), self._rope_table(getattr(module, "layer_type", None))
         )
-        _SITES[module] = site
-        self._undo.append(partial(_forget_site, module))
+        SITES[module] = site
+        self._undo.append(partial(forget, module))
         seams = self.seams
 
         def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
             if _ROPE in seams.listening:
-                _CURRENT.site = site
-                _CURRENT.position_ids = kwargs.get("position_ids")
+                CURRENT.site = site
+                CURRENT.position_ids = kwargs.get("position_ids")
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:
-            _CURRENT.site = None
+            CURRENT.site = None
 
         self._pre_hook(module, enter, with_kwargs=True)
         # Also after an exception, or the next unattached model would be heard in our name.
@@ -132,8 +103,8 @@ class TransformersAdapter(ModuleAdapter):
             if not hasattr(sys.modules[module_name], "apply_rotary_pos_emb"):
                 self.skipped["rope"] = f"{module_name} has no apply_rotary_pos_emb"
                 continue
-            _wrap_rotary_of(module_name)
-            self._undo.append(partial(_unwrap_rotary_of, module_name))
+            wrap(module_name)
+            self._undo.append(partial(unwrap, module_name))
 
     def _wrap_attention(self, attentions: list[Any]) -> None:
         """Switch every configuration to the checked twin of its attention implementation."""
@@ -255,149 +226,3 @@ class TransformersAdapter(ModuleAdapter):
         self._hook(mlp.gate_proj, keep_gate)
         self._hook(mlp.up_proj, keep_up)
         self._pre_hook(mlp.down_proj, emit_product)
-
-
-def _forget_site(module: nn.Module) -> None:
-    _SITES.pop(module, None)
-
-
-def register_checked(implementation: str) -> str:
-    """Register the checked twin of an attention implementation; returns its name.
-
-    The twin stays registered: it is inert for modules that are not attached.
-    """
-    name = PREFIX + implementation
-    if name not in ALL_ATTENTION_FUNCTIONS:
-        AttentionInterface.register(name, _checked(implementation))
-        masks: dict[str, Any] = AttentionMaskInterface._global_mapping
-        if implementation in masks:
-            AttentionMaskInterface.register(name, masks[implementation])
-    return name
-
-
-def _checked(implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """An attention function that runs `implementation` and announces the call."""
-
-    def checked_attention(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        modeling: Any = sys.modules[type(module).__module__]
-        own_eager: Any = getattr(modeling, "eager_attention_forward", None)
-        function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, own_eager)
-        output_RSHE, weights = function(module, query, key, value, attention_mask, **kwargs)
-        site = _SITES.get(module)
-        if site is not None and _ATTENTION in site.seams.listening:
-            _emit_attention(
-                site, implementation, module, query, key, value, attention_mask, kwargs, output_RSHE
-            )
-        return output_RSHE, weights
-
-    return checked_attention
-
-
-def _emit_attention(
-    site: AttentionSite,
-    implementation: str,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    kwargs: dict[str, Any],
-    output_RSHE: Tensor,
-) -> None:
-    is_flash = "flash" in implementation
-    if is_flash and attention_mask is not None and attention_mask.dim() == 2:
-        attention_mask = attention_mask[:, None, None, :].bool()
-    window = kwargs.get("sliding_window")
-    if is_flash and window and key.shape[2] > window:
-        return  # the kernel masks by itself in a way that the record cannot say
-    is_causal = kwargs.get("is_causal")
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", False)
-    causal = bool(is_causal) and query.shape[2] > 1
-    if not is_flash:
-        # Eager never masks by itself; the others do only where they were given no mask.
-        causal = causal and attention_mask is None and implementation != "eager"
-    softcap = kwargs.get("softcap") if implementation != "sdpa" else None
-    site.seams.emit(
-        AttentionCall(
-            module=site.module,
-            depth=site.depth,
-            rows=query.shape[0],
-            q=query,
-            k=key,
-            v=value,
-            mask=attention_mask,
-            causal=causal,
-            scale=kwargs.get("scaling"),
-            output=output_RSHE.transpose(1, 2),
-            backend=implementation,
-            softcap=softcap,
-        )
-    )
-
-
-def _wrap_rotary_of(module_name: str) -> None:
-    """Put the announcing function in place of a modeling file's own, once for all models."""
-    modeling: Any = sys.modules[module_name]
-    with _LOCK:
-        users, original = _ROTARY_USERS.get(module_name, (0, None))
-        if original is None:
-            original = modeling.apply_rotary_pos_emb
-            modeling.apply_rotary_pos_emb = _announcing_rotary(original)
-        _ROTARY_USERS[module_name] = (users + 1, original)
-
-
-def _unwrap_rotary_of(module_name: str) -> None:
-    """Put the modeling file's own function back when the last attached model has gone."""
-    with _LOCK:
-        users, original = _ROTARY_USERS[module_name]
-        if users > 1:
-            _ROTARY_USERS[module_name] = (users - 1, original)
-            return
-        del _ROTARY_USERS[module_name]
-        modeling: Any = sys.modules[module_name]
-        modeling.apply_rotary_pos_emb = original
-
-
-def _announcing_rotary(original: Callable[..., Any]) -> Callable[..., Any]:
-    def apply_rotary_pos_emb(
-        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        rotated = original(q, k, cos, sin, *args, **kwargs)
-        site = _CURRENT.site
-        position_ids = _CURRENT.position_ids
-        if site is None or position_ids is None:
-            return rotated
-        seams = site.seams
-        q_out, k_out = rotated
-        seams.emit(
-            RopeCall(
-                module=site.module,
-                depth=site.depth,
-                rows=q.shape[0],
-                q=q,
-                k=k,
-                cos=cos,
-                sin=sin,
-                position_ids=position_ids,
-                q_out=q_out,
-                k_out=k_out,
-                inv_freq=site.rope.inv_freq,
-                table_scale=site.rope.scale,
-            )
-        )
-        return q_out, k_out
-
-    return apply_rotary_pos_emb
-
-
-def is_wrapped(module_name: str) -> bool:
-    """Whether a modeling file's rotary function is replaced just now."""
-    return module_name in _ROTARY_USERS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import tocsin
-from tocsin.checker.attach.transformers import is_wrapped
+from tocsin.checker.attach.rotary import is_wrapped
 from tocsin.core.calls import Call, ResidualCall, RMSNormCall, RopeCall, SwiGLUCall
 from tocsin.core.errors import ContractError
 from tocsin.core.terms import Operator, Phase

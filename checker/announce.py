@@ -1,0 +1,189 @@
+"""Every alarm becomes a failure: counted, journalled, and told with all that followed from it."""
+
+from typing import Any
+
+from tocsin.checker.counters import Counters
+from tocsin.checker.journal import Journal
+from tocsin.checker.record import failure_record
+from tocsin.checker.recovery import Outcome, Resolution
+from tocsin.core.clock import Clock
+from tocsin.core.history import Event, EventKind
+from tocsin.core.ids import new_ulid
+from tocsin.core.protocols import Sink, StepAttempt
+from tocsin.core.terms import Action, Cause, Operator
+from tocsin.core.verdict import Failure, Finding
+
+
+class Announcer:
+    """Speaks for the gate of one replica."""
+
+    def __init__(
+        self,
+        *,
+        sink: Sink | None,
+        journal: Journal,
+        clock: Clock,
+        counters: Counters,
+        replica: str,
+        model_name: str,
+    ) -> None:
+        """Nothing is labelled yet."""
+        self.journal = journal
+        self._sink = sink
+        self._clock = clock
+        self._counters = counters
+        self._replica = replica
+        self._model_name = model_name
+        self._labels: tuple[str, ...] = ()
+
+    def failure(
+        self,
+        attempt: StepAttempt,
+        first: Outcome,
+        resolution: Resolution,
+        actions: tuple[Action, ...],
+        low_memory: Finding | None,
+        began_ns: int,
+    ) -> Failure:
+        """One failure: journalled, counted and told."""
+        findings = _unique(
+            (*first.findings, *([low_memory] if low_memory else ()), *resolution.found)
+        )
+        live = frozenset(row for row, request in enumerate(attempt.request_ids) if request)
+        rows = first.bad_rows(live)
+        requests = dict.fromkeys(attempt.request_ids[row] for row in sorted(rows))
+        requests.update(dict.fromkeys(sorted(resolution.recompute)))
+        failure = Failure(
+            failure_id=new_ulid(),
+            findings=findings,
+            request_ids=tuple(requests),
+            step=attempt.step,
+            cause=resolution.cause,
+            action=_gravest(actions),
+            pages=tuple(resolution.pages),
+            runs=resolution.runs,
+        )
+        self._publish(failure, attempt, (self._clock.now_ns() - began_ns) / 1e6, resolution, first)
+        self._tell_consequences(failure, attempt, resolution, actions)
+        return failure
+
+    def low_memory(
+        self, attempt: StepAttempt, finding: Finding, actions: tuple[Action, ...]
+    ) -> Failure:
+        """The watermark was crossed under a step that was itself clean."""
+        failure = Failure(
+            failure_id=new_ulid(),
+            findings=(finding,),
+            request_ids=(),
+            step=attempt.step,
+            cause=Cause.PERSISTENT,
+            action=_gravest(actions),
+        )
+        self._publish(failure, attempt, 0.0, None, None)
+        return failure
+
+    def _publish(
+        self,
+        failure: Failure,
+        attempt: StepAttempt,
+        duration_ms: float,
+        resolution: Resolution | None,
+        first: Outcome | None,
+    ) -> None:
+        counters = self._counters
+        counters.causes[str(failure.cause)] += 1
+        for finding in failure.findings:
+            key = (str(finding.operator), str(finding.layer), finding.check, str(finding.priority))
+            counters.failures[key] += 1
+        error = first.error if first is not None else None
+        if error is None and resolution is not None and resolution.errors:
+            error = resolution.errors[0][1]
+        record = failure_record(
+            failure,
+            wall_s=self._clock.wall_s(),
+            replica=self._replica,
+            model=self._model_name,
+            kind=attempt.kind,
+            backend=first.backend if first is not None else attempt.backend,
+            settled_on=attempt.backend,
+            duration_ms=duration_ms,
+            error=error,
+        )
+        self.journal.write(record)
+        if failure.findings or error is None:
+            self._tell(attempt.step, EventKind.CHECK_FAILED, record)
+        if resolution is not None:
+            for backend, raised in resolution.errors:
+                self._tell(
+                    attempt.step,
+                    EventKind.BACKEND_ERROR,
+                    {
+                        "failure_id": failure.failure_id,
+                        "operator": str(Operator.ATTENTION),
+                        "backend": backend,
+                        "error": str(raised),
+                        "settled_on": attempt.backend,
+                    },
+                )
+
+    def _tell_consequences(
+        self,
+        failure: Failure,
+        attempt: StepAttempt,
+        resolution: Resolution,
+        actions: tuple[Action, ...],
+    ) -> None:
+        counters = self._counters
+        base = {"failure_id": failure.failure_id}
+        if resolution.pages:
+            counters.pages_quarantined += len(resolution.pages)
+            data = {**base, "pages": resolution.pages, "holders": sorted(resolution.recompute)}
+            self._tell(attempt.step, EventKind.PAGES_QUARANTINED, data)
+        for tile in resolution.tiles:
+            counters.weights_repaired += 1
+            self._tell(
+                attempt.step,
+                EventKind.WEIGHT_REPAIRED,
+                {**base, "tensor": tile.tensor, "tile": tile.index},
+            )
+        refused = {
+            request
+            for request, action in zip(attempt.request_ids, actions, strict=True)
+            if action is Action.REFUSE and request
+        }
+        for request in sorted(resolution.recompute - refused):
+            self._tell(attempt.step, EventKind.REQUEST_RECOMPUTED, base, request)
+        for request in sorted(refused):
+            self._tell(attempt.step, EventKind.REQUEST_REFUSED, base, request)
+
+    def label(self, labels: tuple[str, ...], step: int) -> None:
+        """The labels of a step's answers; a change is told, so that a label can be proved."""
+        for reason in self._labels:
+            if reason not in labels:
+                self._tell(step, EventKind.DEGRADED, {"reason": reason, "on": False})
+        for reason in labels:
+            if reason not in self._labels:
+                self._tell(step, EventKind.DEGRADED, {"reason": reason, "on": True})
+        self._labels = labels
+
+    def _tell(self, step: int, kind: EventKind, data: dict[str, Any], request_id: str = "") -> None:
+        if self._sink is None:
+            return
+        self._sink.emit(
+            Event(kind, self._clock.now_ns(), self._replica, step, request_id, dict(data))
+        )
+
+
+def _gravest(actions: tuple[Action, ...]) -> Action:
+    for action in (Action.REFUSE, Action.RECOMPUTE):
+        if action in actions:
+            return action
+    return Action.RELEASE
+
+
+def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Each check on each module once, in order."""
+    kept: dict[tuple[str, str, int | None], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.check, finding.module, finding.depth), finding)
+    return tuple(kept.values())
