@@ -27,7 +27,7 @@ def sampler(call: SamplerCall, sum_tolerance: float = 1e-3) -> Tensor:
     Rules, each in positive form, so that NaN breaks them: probabilities are not negative; the
     sampled id is in range with a probability above 0, the largest one under temperature 0;
     temperature is 0 or at least 1e-5 and finite, 0 < top_p <= 1, top_k is -1 or in [1, V], and no
-    more than top_k tokens are left, ties aside.
+    more than top_k tokens are left, ties aside, unless the row is greedy.
 
     Args:
         call: probs [R,V] after all filters, token_ids_R, and the parameters, one for all or _R.
@@ -74,8 +74,11 @@ def _parameters(call: SamplerCall, probs: Tensor) -> Tensor:
         unlimited = value == -1
         lowest = torch.where(probs > 0, probs, torch.inf).amin(dim=-1, keepdim=True)
         above = (probs > lowest).sum(dim=-1)
-        in_range = (value >= 1) & (value <= probs.shape[-1]) & (above < value)
-        good = good & (unlimited | in_range)
+        applied = above < value
+        if call.temperature is not None:  # a greedy row has no use for its filters
+            applied = applied | (_values(call.temperature, probs) == 0)
+        in_range = (value >= 1) & (value <= probs.shape[-1])
+        good = good & (unlimited | (in_range & applied))
     return good
 
 

@@ -59,6 +59,16 @@ def test_one_token_more_than_top_k_alarms() -> None:
     assert rows(four) == [0]
 
 
+def test_a_greedy_row_need_not_apply_top_k() -> None:
+    """It takes the likeliest token of the whole distribution, whatever else the request says."""
+    greedy = call(temperature=0.0, top_k=1)
+    assert rows(greedy) == []
+    greedy.temperature = torch.tensor([0.0, 0.7])
+    assert rows(greedy) == [1]
+    greedy.top_k = 0
+    assert rows(greedy) == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
