@@ -193,7 +193,10 @@ def catalogue() -> None:
 
     from tocsin.chaos.contract import faults
 
-    table = Table("fault", "scope", "alert", "detectors", "what it does", box=None)
+    table = Table(box=None)
+    for name in ("fault", "scope", "alert", "detectors"):
+        table.add_column(name, no_wrap=True)  # ids are there to be copied
+    table.add_column("what it does")
     for unit in faults().values():
         detectors = "\n".join(unit.expect)
         table.add_row(unit.id, str(unit.scope), str(unit.priority), detectors, unit.summary)

@@ -35,6 +35,8 @@ class Cluster:
         os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
         # Ray imports of its own raise these; a person who serves a model can do nothing about it.
         warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+        # A worker's death is told by our own events; Ray would print it into the progress display.
+        ray._private.worker._worker_logs_enabled = False
         self._connected = not ray.is_initialized()
         if not self._connected:
             self.started = False
