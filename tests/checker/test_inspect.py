@@ -110,7 +110,7 @@ def test_counts_only_the_checks_that_had_something_to_look_at() -> None:
     assert tocsin.inspect("linear", x=x, weight=weight).checks_run == 2
     nobody = torch.zeros(0, 4)
     empty = tocsin.inspect("linear", x=nobody, weight=weight, output=nobody @ weight.T)
-    assert empty.checks_run == 1  # its form alone
+    assert empty.checks_run == 2  # its form, and its weight instead of an output
 
 
 def test_names_the_rows_that_alarm() -> None:

@@ -10,7 +10,8 @@ from tocsin.checker.structure import unready
 from tocsin.core.calls import SamplerCall
 from tocsin.core.terms import Priority, Profile
 
-_TEMPERATURE_MIN = 1e-5  # below it logits / temperature overflows; 0 itself means greedy
+# Below it logits / temperature overflows; 0 means greedy. A little less, for 1e-5 in float32.
+_TEMPERATURE_MIN = 0.999e-5
 
 
 @check(

@@ -51,6 +51,11 @@ def test_ties_at_the_border_of_top_k_are_not_too_many() -> None:
     assert rows(call(probs=PROBS[1:], token_ids=torch.tensor([3]), top_k=1)) == [0]
 
 
+def test_the_least_temperature_may_come_in_single_precision() -> None:
+    """1e-5 rounded to float32 is a little less than 1e-5, and legal."""
+    assert rows(call(temperature=torch.full((2,), 1e-5))) == []
+
+
 def test_one_token_more_than_top_k_alarms() -> None:
     """The nearest miss: four distinct probabilities are what top_k = 4 leaves, not 3."""
     four = call(probs=PROBS[1:], token_ids=torch.tensor([3]), top_k=4)
