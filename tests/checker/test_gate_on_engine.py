@@ -15,7 +15,7 @@ from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.weights import WeightStore
 from tocsin.core.clock import ManualClock
 from tocsin.core.history import EventKind
-from tocsin.core.requests import Finish, FinishEvent, Request, TokenEvent
+from tocsin.core.requests import Finish, FinishEvent, Request, Sampling, TokenEvent
 from tocsin.core.terms import Action, BreakerState, Cause, Operator, Phase
 from tocsin.core.verdict import Failure
 from tocsin.engine.config import EngineConfig
@@ -357,3 +357,21 @@ def test_the_guard_profile_lets_clean_answers_pass_too(
     assert desk.answers == clean
     assert desk.failures == []
     assert desk.unverified == 0
+
+
+def test_sampled_answers_raise_no_alarm(serving: Callable[..., Serving]) -> None:
+    """Temperature, top-k and top-p beside a greedy row: all of it is legal, and nothing alarms."""
+    sampled = serving()
+    ways = (
+        Sampling(),
+        Sampling(temperature=0.8, seed=1),
+        Sampling(temperature=1.3, top_k=5, seed=2),
+        Sampling(temperature=0.7, top_p=0.9, seed=3),
+    )
+    for index, sampling in enumerate(ways):
+        prompt = tuple(range(3 + index, 12 + index))
+        sampled.engine.submit(Request(f"s{index}", prompt, TOKENS, sampling=sampling))
+    while sampled.engine.has_work:
+        sampled.engine.step()
+    assert sampled.failures == []
+    assert sampled.gate.counters.unverified_tokens == 0

@@ -41,12 +41,14 @@ def sample(
         logits: [R,V] float32.
         rows: how each row samples and the index of its token in the answer; None: it does not.
     """
-    processed = _processed(logits, rows)
+    scaled = _scaled(logits, rows)
+    processed = _processed(scaled, rows)
     if seams.wanted(Operator.LOGIT_PROCESSOR):
+        # What the seam holds to account is the mask: it begins where the temperature is done.
         call = LogitProcessorCall(
-            before=logits, after=processed, allowed=processed > float("-inf"), rows=len(rows)
+            before=scaled, after=processed, allowed=processed > float("-inf"), rows=len(rows)
         )
-        if processed is logits:
+        if processed is scaled:
             call.allowed = torch.ones_like(logits, dtype=torch.bool)
         seams.emit(call)
         processed = call.after
@@ -66,18 +68,23 @@ def sample(
     )
 
 
-def _processed(logits: Tensor, rows: Sequence[tuple[Sampling, int] | None]) -> Tensor:
-    """Logits over temperature, with -inf where top-k or top-p leaves a token out.
+def _scaled(logits: Tensor, rows: Sequence[tuple[Sampling, int] | None]) -> Tensor:
+    """Logits over each row's temperature; the same tensor when every row is greedy."""
+    divisors = [1.0 if asks is None or asks[0].greedy else asks[0].temperature for asks in rows]
+    if all(divisor == 1.0 for divisor in divisors):
+        return logits
+    return logits / torch.tensor(divisors, dtype=logits.dtype, device=logits.device).unsqueeze(-1)
 
-    The same tensor when every row is greedy.
-    """
-    processed = logits
+
+def _processed(scaled: Tensor, rows: Sequence[tuple[Sampling, int] | None]) -> Tensor:
+    """The same with -inf where top-k or top-p leaves a token out; no copy if none does."""
+    processed = scaled
     for row, asks in enumerate(rows):
-        if asks is None or asks[0].greedy:
+        if asks is None or asks[0].greedy or (asks[0].top_p >= 1.0 and asks[0].top_k <= 0):
             continue
-        if processed is logits:
-            processed = logits.clone()
-        processed[row] = _filtered(logits[row] / asks[0].temperature, asks[0])
+        if processed is scaled:
+            processed = scaled.clone()
+        processed[row] = _filtered(scaled[row], asks[0])
     return processed
 
 
