@@ -86,7 +86,7 @@ def serve(
         pages=max(192, 8 * max_length // 16 + 1),
     )
     typer.echo(f"tocsin: starting {replicas} replicas of {options.served_name} …", err=True)
-    with _terminated_as_interrupt(), Cluster(replicas) as _:
+    with Cluster(replicas), _terminated_as_interrupt():
         served = deploy(options, host=host, port=port, token=token)
         typer.echo(f"tocsin: serving {options.served_name} at {served.url} (Ctrl-C stops it)")
         typer.echo(f"  curl {served.url}/v1/models")
@@ -213,7 +213,7 @@ def demo() -> None:
 
 
 class _terminated_as_interrupt:  # noqa: N801 - used as a statement
-    """SIGTERM ends a command as Ctrl-C does, so that it cleans up."""
+    """SIGTERM ends a command as Ctrl-C does, so that it cleans up; Ray's own handler aborts."""
 
     def __enter__(self) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)

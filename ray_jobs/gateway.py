@@ -28,6 +28,7 @@ from tocsin.ray_jobs.answers import DONE, Answer, answer_headers, sse_error, why
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
 from tocsin.ray_jobs.exposition import GatewayMetrics
+from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
@@ -75,6 +76,7 @@ class Gateway:
         Args:
             token: bearer token of `POST /health/checker_status`; empty: switching is refused.
         """
+        stay_on_loopback()
         path = Path(options.path)
         vocab_size = int(AutoConfig.from_pretrained(path, local_files_only=True).vocab_size)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)

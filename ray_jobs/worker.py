@@ -20,6 +20,7 @@ from tocsin.core.errors import CapacityError, SpecError
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.stepper import Stepper, reading
@@ -99,6 +100,7 @@ class Worker:
         Raises:
             Exception: whatever kept the stack from being built.
         """
+        stay_on_loopback()
         self.replica = serve.get_replica_context().replica_id.unique_id
         self._outbox = Outbox(self.replica)
         self._options = options
