@@ -9,7 +9,9 @@ from typing import Any
 BOARD = "tocsin-board"
 NAMESPACE = "tocsin"
 STALE_S = 1.2
-"""A heartbeat older than this makes a replica stalled; they come four times a second."""
+"""A heartbeat older than this makes a replica stalled; they come five times a second."""
+STARVED_S = 3.0
+"""The same for a process of this machine that is seen to run: it may only be short of CPU."""
 GONE_S = 20.0
 EVENTS_MAX = 200_000
 
@@ -52,10 +54,13 @@ class Board:
         if not heard["alive"]:
             return
         age_s = time.monotonic() - heard["heard_s"]
-        local = heard["node"] == self._node
-        if age_s > GONE_S or (local and not _exists(heard["pid"])):
-            self.lost(replica, "its process is gone" if local else f"silent for {age_s:.0f} s")
-        elif age_s > STALE_S and replica not in self._stalled:
+        state = _state(heard["pid"]) if heard["node"] == self._node else _UNKNOWN
+        patience_s = STARVED_S if state in _RUNS else STALE_S
+        if state in _GONE:
+            self.lost(replica, "its process is gone")
+        elif age_s > GONE_S:
+            self.lost(replica, f"silent for {age_s:.0f} s")
+        elif age_s > patience_s and replica not in self._stalled:
             self._stalled.add(replica)
             self._note("replica_stalled", replica, {"silent_s": round(age_s, 3)})
 
@@ -184,10 +189,15 @@ class Board:
         self._events.append(event)
 
 
-def _exists(pid: int) -> bool:
-    """Whether a process of this machine runs (a zombie does not)."""
+_GONE = ("", "Z", "X")
+_RUNS = ("R", "S")
+_UNKNOWN = "?"
+
+
+def _state(pid: int) -> str:
+    """State letter of a process of this machine (proc(5)), empty when there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+            return stat.read().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -68,17 +70,44 @@ async def test_a_pid_of_another_node_is_not_looked_up_here(board: Board, dead_pi
     assert kinds(board)[-1] == "replica_down"
 
 
-async def test_silence_of_a_living_process_is_a_stall_until_it_beats_again(board: Board) -> None:
+@pytest.fixture
+def stopped_pid() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+async def test_silence_of_a_stopped_process_is_a_stall_until_it_beats_again(
+    board: Board, stopped_pid: int
+) -> None:
     """Told at its beginning and at its end."""
-    await board.beat("a", beat(os.getpid()))
+    await board.beat("a", beat(stopped_pid))
     board._look_at("a", board._replicas["a"])
     assert kinds(board) == ["replica_up"]
     board._replicas["a"]["heard_s"] = time.monotonic() - module.STALE_S - 0.1
     for _ in range(2):
         board._look_at("a", board._replicas["a"])
     assert board.replicas()["a"]["stalled"]
-    await board.beat("a", beat(os.getpid()))
+    await board.beat("a", beat(stopped_pid))
     assert kinds(board) == ["replica_up", "replica_stalled", "replica_resumed"]
+
+
+async def test_a_process_that_runs_is_given_longer_than_one_that_is_stopped(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a heartbeat may be late; one that hangs is found all the same."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    await board.beat("a", beat(os.getpid()))
+    now[0] += module.STALE_S + 0.5
+    board._look_at("a", board._replicas["a"])
+    assert not board.replicas()["a"]["stalled"]
+    now[0] += module.STARVED_S
+    board._look_at("a", board._replicas["a"])
+    assert board.replicas()["a"]["stalled"]
 
 
 async def test_a_replica_said_to_be_dead_stays_so_when_a_late_heartbeat_arrives(
