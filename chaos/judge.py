@@ -19,6 +19,8 @@ from tocsin.core.history import Outcome
 
 __all__ = ["Case", "PropertyVerdict", "judge", "judge_properties"]
 
+_WORST = ("isolation.canary", "golden.tokens", "stream.prefix", "lifecycle.no_lost")
+
 
 def judge(case: Case, units: Mapping[str, Property] | None = None) -> RunVerdict:
     """Judge a run; a pure function of what was recorded.
@@ -178,9 +180,10 @@ def _sentence(
 ) -> str:
     """One sentence for people."""
     if conclusion is Conclusion.FAIL:
-        broken = next(one for one in verdicts if one.conclusion is Conclusion.FAIL)
+        failed = [one for one in verdicts if one.conclusion is Conclusion.FAIL]
+        broken = min(failed, key=lambda one: _worst_first(one.id))
         more = sum(len(one.violations) for one in verdicts) - 1
-        also = f" (and {more} more violations)" if more else ""
+        also = f" (and {more} more violation{'s' if more > 1 else ''})" if more else ""
         return f"{broken.id} was violated: {broken.violations[0].message}{also}"
     if conclusion is Conclusion.PASS:
         fired = sum(one.fired for one in case.occurrences)
@@ -189,6 +192,11 @@ def _sentence(
             f"{len(case.records)} requests, no wrong answer got out"
         )
     return reasons[0] if reasons else f"the run is {conclusion}"
+
+
+def _worst_first(property_id: str) -> int:
+    """Rank of a violation for its reader: what reached a user comes before what was missed."""
+    return _WORST.index(property_id) if property_id in _WORST else len(_WORST)
 
 
 def _silent(by_id: Mapping[str, PropertyVerdict]) -> set[str]:
