@@ -1,0 +1,1 @@
+"""Commands of `tocsin`, one group a file."""

@@ -1,0 +1,1 @@
+"""HTTP routes of the gateway beside generation: one router a file."""
