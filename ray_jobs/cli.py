@@ -5,18 +5,15 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tocsin.core.errors import EnvironmentFault, SpecError, TocsinError
+from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.terms import Profile
+from tocsin.ray_jobs.commands.edge import one_line
 
-EXIT_SPEC = 64
-EXIT_INVALID = 3
 _DEFAULT_EXPERIMENT = "first-light"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -32,30 +29,8 @@ Address = Annotated[str, typer.Option(help="address to listen on")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")]
 
 
-def _one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors with a known cause end in one line and an exit code, never in a traceback."""
-
-    @wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except SpecError as error:
-            _fail(str(error), EXIT_SPEC)
-        except TocsinError as error:
-            _fail(str(error), EXIT_INVALID)
-        except OSError as error:
-            _fail(f"{error.filename or 'system'}: {error.strerror or error}", EXIT_INVALID)
-
-    return guarded
-
-
-def _fail(message: str, code: int) -> None:
-    typer.echo(f"tocsin: {message}", err=True)
-    raise typer.Exit(code)
-
-
 @app.command()
-@_one_line
+@one_line
 def serve(
     host: Address = "127.0.0.1",
     port: Port = 8000,
@@ -100,7 +75,7 @@ def serve(
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def run(
     spec: Spec = _DEFAULT_EXPERIMENT,
     seed: Seed = None,
@@ -125,7 +100,7 @@ def run(
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def lint(spec: Spec = _DEFAULT_EXPERIMENT) -> None:
     """Read an experiment and say what is wrong with it."""
     from tocsin.chaos.plan import make_plan
@@ -137,7 +112,7 @@ def lint(spec: Spec = _DEFAULT_EXPERIMENT) -> None:
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def plan(spec: Spec = _DEFAULT_EXPERIMENT, seed: Seed = None) -> None:
     """Print when each fault would be injected, and the plan's digest."""
     from tocsin.chaos.plan import make_plan, plan_table
@@ -147,7 +122,7 @@ def plan(spec: Spec = _DEFAULT_EXPERIMENT, seed: Seed = None) -> None:
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def check(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> None:
     """Judge a recorded run again, from its files alone."""
     from tocsin.chaos.progress_view import progress_view
@@ -157,7 +132,7 @@ def check(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> 
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def report(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> None:
     """Write a recorded run's report.html anew and say where it is."""
     from tocsin.chaos.judge import judge
@@ -170,7 +145,7 @@ def report(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) ->
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def heal(
     store: Store = Path("store"),
     every: Annotated[bool, typer.Option("--all", help="every run in the store")] = False,
@@ -185,7 +160,7 @@ def heal(
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def catalogue() -> None:
     """Print every fault: where it acts, what it does, what must see it."""
     from rich.console import Console
@@ -204,7 +179,7 @@ def catalogue() -> None:
 
 
 @chaos_app.command()
-@_one_line
+@one_line
 def demo() -> None:
     """One poisoned KV page: the same story with checks off and on, side by side."""
     from tocsin.ray_jobs.demo import tell
