@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 from tests.ray_jobs.tiny_model import save_tiny_model
 from tocsin.chaos.contract import faults
 from tocsin.ray_jobs.cli import app
-from tocsin.ray_jobs.commands.edge import EXIT_INVALID, EXIT_SPEC
 from tocsin.ray_jobs.cluster import free_port
+from tocsin.ray_jobs.commands.edge import EXIT_INVALID, EXIT_SPEC
 
 
 def tocsin(*words: str) -> Result:
