@@ -80,6 +80,10 @@ chaos-demo: $(READY) ## One poisoned KV page, checks off and on, side by side
 serve: $(READY) ## Serve the checked model on 127.0.0.1 (PORT, PROFILE, RAY_ADDRESS)
 	$(BIN)/tocsin serve $(if $(PORT),--port $(PORT)) $(if $(PROFILE),--profile $(PROFILE))
 
+.PHONY: monitor
+monitor: $(READY) ## Prometheus and Alertmanager on 127.0.0.1 with the generated rules, against a running cluster
+	$(BIN)/tocsin monitor
+
 # ── prove ───────────────────────────────────────────────────────────────────────────────────────
 
 .PHONY: test
@@ -88,7 +92,13 @@ test: $(READY) ## The whole test suite
 
 .PHONY: test-fast
 test-fast: $(READY) ## The inner loop: no Ray, no model, nothing slow
-	$(BIN)/python -m pytest -q -x -m "not ray and not model and not slow"
+	$(BIN)/python -m pytest -q -x -m "not ray and not model and not slow and not live"
+
+.PHONY: test-live
+test-live: $(READY) ## From fault to page on real Prometheus and Alertmanager (Debian: prometheus, prometheus-alertmanager)
+	@for tool in prometheus promtool prometheus-alertmanager amtool; do command -v $$tool >/dev/null || \
+		{ echo "test-live: $$tool is missing; apt-get install prometheus prometheus-alertmanager" >&2; exit 1; }; done
+	$(BIN)/python -m pytest -q -m live --durations=10
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy --strict and the import contract
