@@ -51,6 +51,7 @@ def run(
     clock: Clock | None = None,
     catalogue: Mapping[str, Fault] | None = None,
     arguments: str = "",
+    keep: Callable[[Path], None] = lambda run_dir: None,
 ) -> int:
     """Run an experiment, judge it and write its files.
 
@@ -61,6 +62,8 @@ def run(
         progress: hears of everything; None: nobody does.
         catalogue: known faults by id; None: the declared ones.
         arguments: how to run the same again, for the report and JUnit.
+        keep: called with the run's folder between the end of the run and its judgement: it puts
+            there what the servers left on disk.
 
     Returns:
         Exit code: 0 pass, 1 violated, 2 unknown or vacuous, 3 invalid, 4 aborted, 5 not healed,
@@ -96,6 +99,7 @@ def run(
     if isinstance(failure, SpecError):
         view.note(str(failure))
         return EXIT_SPEC
+    _attempt(view, run_dir, "what the servers left", lambda: keep(run_dir))
     return _finish(run_dir, store_dir, conductor.case(), extra, view, replay, log_error)
 
 

@@ -1,15 +1,19 @@
 """A chaos run from an experiment to an exit code: cluster, deployment, run, clean-up."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tocsin.chaos.progress import ProgressState
 from tocsin.chaos.progress_view import progress_view
 from tocsin.chaos.run import run
 from tocsin.chaos.spec import Experiment
-from tocsin.core.errors import EnvironmentFault
 from tocsin.engine.weights import prepare
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
+from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.oracle import cache_folder, options_of
 from tocsin.ray_jobs.system import RaySystem
 
@@ -29,7 +33,11 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
     Raises:
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
-    _make_room(store)
+    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state)):
+        return _served_run(experiment, store, port, arguments, state)
+
+
+def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, state: Path) -> int:
     progress = progress_view()
     progress.update(ProgressState(phase="set-up"))
     options = options_of(experiment, prepare(experiment.system.model))
@@ -41,20 +49,28 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
         progress.note(f"serving {options.served_name} at {served.url}")
         system = RaySystem(served, cache_folder())
         try:
-            return run(experiment, system, store, progress=progress, arguments=arguments)
+            return run(
+                experiment,
+                system,
+                store,
+                progress=progress,
+                arguments=arguments,
+                keep=partial(collect, state),
+            )
         finally:
             system.close()
 
 
-def _make_room(store: Path) -> None:
-    """The folder of runs exists and takes a file; better known now than after the run."""
-    probe = store / ".writable"
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """What the processes of a cluster of our own inherit; a cluster that we join has its own."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
-        store.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
-    except OSError as error:
-        raise EnvironmentFault(
-            f"store: {store} cannot be written ({error.strerror}), expected a folder with room "
-            "for the run's files; free some or choose another with --store"
-        ) from error
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -59,6 +59,23 @@ def conduct(
     return code, read_verdict(run_dir), run_dir, listener
 
 
+def test_what_the_servers_left_is_kept_before_the_run_is_judged(tmp_path: Path) -> None:
+    """The report can link to it; when keeping it fails, the verdict is written all the same."""
+    told: list[Path] = []
+
+    def keep(run_dir: Path) -> None:
+        told.append(run_dir)
+        assert not (run_dir / "verdict.json").exists()
+        raise OSError(28, "No space left on device")
+
+    listener = Listener()
+    spec = parse_experiment(small())
+    code = run(spec, FakeSystem(wrong=Misbehaviour()), tmp_path, progress=listener, keep=keep)
+    assert (code, len(told)) == (0, 1)
+    assert (told[0] / "verdict.json").exists()
+    assert any("what the servers left" in note for note in listener.notes)
+
+
 def test_a_clean_run_passes_and_leaves_all_its_files(tmp_path: Path) -> None:
     """Exit 0, faults planned = fired = verified = healed = detected, every file there."""
     faults = [*small()["faults"], KILL]
