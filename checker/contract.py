@@ -35,6 +35,8 @@ class Check:
         phase: before the operator runs (host-side, may veto the launch) or after; see `phase_of`.
         thresholds: names and defaults of its keyword parameters.
         remedy: what the reader of an alarm should do; ends the message.
+        crosses_requests: one alarm is a sign that a request reads or overwrites another's data:
+            it pages at once, however rare it is.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Check:
     remedy: str
     module: str
     guard_at: tuple[Operator, ...] = ()
+    crosses_requests: bool = False
 
     def profile_at(self, operator: Operator) -> Profile:
         """The lightest profile under which it runs at one operator."""
@@ -95,6 +98,7 @@ def check(
     guard_at: tuple[Operator, ...] = (),
     phase: Phase = Phase.AFTER,
     remedy: str = "re-execute the step; if it repeats, compare weights and pages",
+    crosses_requests: bool = False,
 ) -> Callable[[Ratio], Check]:
     """Declare a check; the decorated function becomes a `Check`.
 
@@ -118,6 +122,7 @@ def check(
             remedy=remedy,
             module=ratio.__module__,
             guard_at=guard_at,
+            crosses_requests=crosses_requests,
         )
 
     return declare
@@ -136,6 +141,11 @@ def _operators(annotation: Any) -> tuple[Operator, ...]:
 def registry() -> Mapping[str, Check]:
     """Every declared check by id."""
     return types.MappingProxyType(discover("tocsin.checker.checks", Check))
+
+
+def crossing_checks() -> tuple[str, ...]:
+    """Ids of the checks whose alarm is a sign that a request met another's data."""
+    return tuple(sorted(unit.id for unit in registry().values() if unit.crosses_requests))
 
 
 HOST_SIDE = frozenset(

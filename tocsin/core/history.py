@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     REQUEST_REFUSED = "request_refused"  # after admission: an explicit error with a failure id
     DEGRADED = "degraded"  # data: reason, on
     SWITCHED = "switched"  # the switchboard changed: the audit log
+    DEGRADE_ORDERED = "degrade_ordered"  # by a person, an alert or the board: the audit log
     PAGE_AUDIT = "page_audit"  # a reading of page conservation at quiescence
     FAULT_FIRED = "fault_fired"  # data: occurrence, fault, evidence
     FAULT_HEALED = "fault_healed"

@@ -20,6 +20,17 @@ class Priority(StrEnum):
     P2 = "P2"
 
 
+CROSSING_CHECKS = (
+    "memory.cu_seqlens",
+    "state.page_epoch",
+    "state.page_owner",
+    "state.slot_mapping",
+)
+"""Checks of which one alarm is a sign that a request met another's data: it pages at count 1.
+
+Mirrors `crosses_requests` of their declarations, for rules that may not see the checks."""
+
+
 class Profile(StrEnum):
     """How much is checked; coverage and overhead are always quoted for one of these."""
 

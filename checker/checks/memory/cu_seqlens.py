@@ -20,6 +20,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     profile=Profile.GUARD,
     phase=Phase.BEFORE,
     remedy="rebuild the metadata from the scheduler's own lengths, under its lock",
+    crosses_requests=True,
 )
 def cu_seqlens(call: VarlenAttentionCall) -> Tensor:
     """Infinity unless the lengths are int32, start at 0, never fall, end at the total and fit.

@@ -19,6 +19,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     profile=Profile.GUARD,
     phase=Phase.BEFORE,
     remedy="rebuild the block table from the host's copy; recompute the request",
+    crosses_requests=True,
 )
 def page_epoch(call: KVReadCall) -> Tensor:
     """Infinity where epoch, first position or length of a page is not what the table remembers.

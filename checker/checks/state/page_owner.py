@@ -23,6 +23,7 @@ SHARED = -1
     profile=Profile.GUARD,
     phase=Phase.BEFORE,
     remedy="rebuild the block table from the host's copy; recompute both requests",
+    crosses_requests=True,
 )
 def page_owner(call: KVReadCall) -> Tensor:
     """Infinity where a page is neither its row's nor shared, or is in use twice though private.

@@ -18,6 +18,7 @@ from tocsin.core.terms import Priority, Profile
     source="Dao-AILab/flash-attention#772, microsoft/onnxruntime-genai#2583",
     profile=Profile.GUARD,
     remedy="rebuild slot mapping and block table from the host's copy; recompute the rows",
+    crosses_requests=True,
 )
 def slot_mapping(call: KVUpdateCall) -> Tensor:
     """Infinity where a slot is out of range, used twice, off the block table or not the row's.
