@@ -1,0 +1,122 @@
+"""Was the recorded result computed from the recorded inputs? A plain reference says, in words."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tocsin.checker.reproduction.reference import healthy
+from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.core.calls import Call
+
+_ULP = 32.0
+"""Distance from the float64 reference that kernels are allowed, in roundoffs of the largest number
+of the same row: accumulation orders differ, flipped bits that matter are further away."""
+
+_FEW = 0.02
+_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the reference says of one recorded call.
+
+    Attributes:
+        verdict: `as computed`, `a few numbers`, `wrong throughout`, or `no reference`.
+        words: the same in a sentence or two.
+    """
+
+    verdict: str
+    words: str
+
+
+def diagnose(call: Call) -> Diagnosis:
+    """Compare what was recorded with what a plain reference makes of the recorded inputs."""
+    with torch.no_grad():
+        found = healthy(call)
+        wrong = {name: _wrong(getattr(call, name), ought) for name, ought in found.items()}
+    if not found:
+        return Diagnosis(
+            "no reference",
+            "Nothing in this record follows from the rest of it by arithmetic: the check reads a "
+            "rule that the record breaks by itself.",
+        )
+    bad = {name: mask for name, mask in wrong.items() if bool(mask.any())}
+    if not bad:
+        names = ", ".join(found)
+        return Diagnosis(
+            "as computed",
+            f"A plain PyTorch reference gives the recorded {names} within rounding: the operator "
+            "computed what it was told to. What it was given is wrong (an input, a weight, a "
+            "parameter or a mask).",
+        )
+    sentences = [_sentence(call, name, mask, found[name]) for name, mask in bad.items()]
+    share = max(float(mask.to(torch.float32).mean()) for mask in bad.values())
+    count = max(int(mask.sum()) for mask in bad.values())
+    if count <= 2 or share <= _FEW:
+        verdict, meaning = (
+            "a few numbers",
+            "A wrong kernel would be wrong throughout: this is transient corruption of a result, "
+            "or of memory.",
+        )
+    else:
+        verdict, meaning = (
+            "wrong throughout",
+            "That many wrong numbers point to the operator, its parameters or its inputs, not to "
+            "a flipped bit of the result.",
+        )
+    return Diagnosis(verdict, " ".join((*sentences, meaning)))
+
+
+def _wrong(recorded: Tensor, ought: Tensor) -> Tensor:
+    """True where the recorded number is not the reference's, rounding apart."""
+    if not recorded.is_floating_point():
+        return recorded != ought
+    number = recorded.to(torch.float64)
+    scale = ought.abs()
+    if scale.ndim and scale.numel():
+        scale = torch.maximum(scale, scale.nan_to_num(0.0, 0.0, 0.0).amax(dim=-1, keepdim=True))
+    allowed = scale * (_ULP * unit_roundoff(recorded.dtype) + 64 * U32)
+    near = (number - ought).abs() <= allowed + smallest_step(recorded.dtype)
+    same = (number == ought) | (number.isnan() & ought.isnan())
+    return ~(near | same)
+
+
+def _sentence(call: Call, name: str, mask: Tensor, ought: Tensor) -> str:
+    recorded: Tensor = getattr(call, name)
+    count, total = int(mask.sum()), mask.numel()
+    distance = (recorded.to(torch.float64) - ought.to(torch.float64)).abs()
+    distance = distance.nan_to_num(math.inf, math.inf).masked_fill(~mask, -1.0)
+    at = int(distance.reshape(-1).argmax())
+    index = [int(one) for one in torch.unravel_index(torch.tensor(at), mask.shape)]
+    was, should = recorded.reshape(-1)[at], ought.reshape(-1)[at]
+    place = f"{name}{index}" if index else name
+    found = f"{place} was recorded as {_number(was)}, the reference gives {_number(should)}"
+    bit = _flipped_bit(was, should) if recorded.is_floating_point() else None
+    if bit is not None:
+        found += f", which is the same number with bit {bit} flipped"
+    return (
+        f"{count:,} of {total:,} numbers of {name} are not what a plain reference gives: {found}."
+    )
+
+
+def _flipped_bit(was: Tensor, should: Tensor) -> int | None:
+    """The one bit, 0 the lowest, that turns the right number into the recorded one.
+
+    The lowest bits of the right number are not known to the reference: they may differ.
+    """
+    words = _WORDS[was.element_size()]
+    right = should.to(was.dtype)
+    size = was.element_size() * 8
+    one, other = (int(value.reshape(1).view(words).item()) for value in (was, right))
+    changed = (one ^ other) & ((1 << size) - 1)
+    high = changed >> 4  # four bits of rounding
+    if high and high & (high - 1) == 0:
+        return high.bit_length() + 3
+    return None
+
+
+def _number(value: Tensor) -> str:
+    number = value.item()
+    return f"{number:.6g}" if isinstance(number, float) else str(number)
