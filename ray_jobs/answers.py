@@ -8,6 +8,7 @@ from typing import Any
 from tocsin.core.requests import Finish, FinishEvent, TokenEvent
 from tocsin.ray_jobs.bodies import error_body
 from tocsin.ray_jobs.prompting import Detokeniser, StopText
+from tocsin.ray_jobs.tracing.gateway import UNTRACED, Untraced
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class Answer:
     stop_ids: tuple[int, ...]
     detokeniser: Detokeniser
     stop_text: StopText = field(default_factory=StopText)
+    trace: Untraced = UNTRACED
     created_s: int = field(default_factory=lambda: int(time.time()))
     tokens: list[int] = field(default_factory=list)
     text: str = ""

@@ -22,16 +22,23 @@ from tocsin.checker.switchboard import SwitchOrder
 from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
 from tocsin.core.history import Event, EventKind
 from tocsin.core.ids import new_ulid
-from tocsin.core.requests import Finish, FinishEvent, TokenEvent
+from tocsin.core.requests import Finish, TokenEvent
 from tocsin.core.requests import Request as Generation
 from tocsin.ray_jobs.answers import DONE, Answer, answer_headers, sse_error, why_refused
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
-from tocsin.ray_jobs.exposition import GatewayMetrics
+from tocsin.ray_jobs.exposition import page
+from tocsin.ray_jobs.gateway_meter import AnswerTimes, GatewayMeter
+from tocsin.ray_jobs.hub import ensure_hub
+from tocsin.ray_jobs.hub_client import HubClient
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
+from tocsin.ray_jobs.tracing import names
+from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
+from tocsin.ray_jobs.tracing.pipeline import Tracing
 from tocsin.ray_jobs.wire import event_to_wire
 
 GATEWAY = "tocsin-gateway"
@@ -85,11 +92,14 @@ class Gateway:
         self._token = token
         self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
         self._fleet: dict[str, dict[str, Any]] = {}
-        self._metrics = GatewayMetrics(lambda: self._fleet)
+        self._meter = GatewayMeter(node_folder(), options.served_name)
+        self._hubs = HubClient()
+        ensure_hub(ray.get_runtime_context().get_node_id())
         streaming = worker.options(stream=True, method_name="generate")
         self._resumer = Resumer(
             cast("Call", streaming.remote), self._is_stale, self._broken, self._resumed
         )
+        self._traces = GatewayTraces(Tracing(spans_folder(), "gateway"))
         self._token_s = float("-inf")
         self._tasks = [asyncio.ensure_future(self._follow_fleet())]
         self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
@@ -124,10 +134,28 @@ class Gateway:
         max_tokens: int | None,
         schema: dict[str, Any] | None,
     ) -> Response:
-        began_s = time.monotonic()
         request_id = http.headers.get("x-request-id") or f"req-{new_ulid()}"
         room = self._options.max_length - len(prompt_ids)
         max_tokens = max_tokens or max(1, min(_DEFAULT_MAX_TOKENS, room))
+        operation = names.CHAT if isinstance(body, ChatBody) else names.TEXT_COMPLETION
+        wish = asked(
+            body.model, len(prompt_ids), max_tokens, body.sampling(), stream=bool(body.stream)
+        )
+        served = self._options.served_name
+        with self._traces.begin(operation, served, request_id, http.headers, wish) as trace:
+            response = await self._answer(body, request_id, prompt_ids, max_tokens, schema, trace)
+            return trace.answered(response)
+
+    async def _answer(
+        self,
+        body: ChatBody | CompletionBody,
+        request_id: str,
+        prompt_ids: tuple[int, ...],
+        max_tokens: int,
+        schema: dict[str, Any] | None,
+        trace: Untraced,
+    ) -> Response:
+        times = self._meter.arrived()
         complaint = self._prompting.complaint(prompt_ids, max_tokens)
         if complaint is None and body.model not in (self._options.served_name, self._options.model):
             served = self._options.served_name
@@ -150,8 +178,10 @@ class Gateway:
             stop_ids=() if body.ignore_eos else self._prompting.stop_ids,
             detokeniser=Detokeniser(self._prompting.tokenizer),
             stop_text=StopText(body.stop_texts()),
+            trace=trace,
         )
-        events = self._timed(generation, began_s, answer)
+        events = self._timed(generation, times, answer)
+        times.taken(len(prompt_ids))
         try:
             first = await anext(events)
             if body.stream and schema is None:
@@ -167,37 +197,39 @@ class Gateway:
         except CapacityError as error:
             return self._reject(429, str(error), {"retry-after": "1"})
         except EnvironmentFault as error:
-            self._metrics.requests.labels("failed").inc()
+            trace.failed("unavailable", str(error))
             body_ = error_body(str(error), "server_error", "unavailable")
             return JSONResponse(body_, status_code=503, headers=answer_headers(()))
 
     async def _timed(
-        self, generation: Generation, began_s: float, answer: Answer
+        self, generation: Generation, times: AnswerTimes, answer: Answer
     ) -> AsyncIterator[Routed]:
         """The events of a request, timed and counted."""
-        first, finished = True, False
+        outcome = "aborted"
         try:
-            async for routed in self._resumer.stream(generation, _DEADLINE_S):
-                if isinstance(routed.event, TokenEvent):
+            async for routed in self._resumer.stream(generation, _DEADLINE_S, answer.trace):
+                event = routed.event
+                answer.trace.hear(event)
+                if isinstance(event, TokenEvent):
                     self._token_s = time.monotonic()
-                if first:
-                    self._metrics.first_token.observe(time.monotonic() - began_s)
-                    first = False
-                if isinstance(routed.event, FinishEvent):
-                    finished = True
-                    finish = routed.event.finish
-                    outcome = "ok" if finish.complete else "failed"
-                    outcome = "refused" if finish is Finish.REFUSED else outcome
-                    self._metrics.requests.labels(outcome).inc()
+                    times.token(verified=event.verified, exemplar=answer.trace.exemplar())
+                else:
+                    outcome = "ok" if event.finish.complete else "failed"
+                    outcome = "refused" if event.finish is Finish.REFUSED else outcome
                 yield routed
+        except EnvironmentFault:
+            outcome = "failed"
+            raise
+        except (SpecError, CapacityError):
+            outcome = ""  # never begun; who catches it counts it as rejected
+            raise
         finally:
-            if answer.stop_text.found and not finished:
-                finished = True
-                self._metrics.requests.labels("ok").inc()
-            if finished:
-                self._metrics.duration.observe(time.monotonic() - began_s)
-            elif not first:
-                self._metrics.requests.labels("aborted").inc()
+            if answer.stop_text.found and outcome == "aborted":
+                outcome = "ok"
+                answer.trace.stopped()
+            if outcome:
+                self._meter.ended(outcome)
+                times.ended(answer.trace.exemplar(), whole=outcome != "aborted")
 
     async def _stream(
         self, answer: Answer, first: Routed, events: AsyncIterator[Routed], *, usage: bool
@@ -216,7 +248,7 @@ class Gateway:
             else:
                 yield sse_error(why_refused(ending), str(ending.finish), ending.failure_id)
         except EnvironmentFault as error:
-            self._metrics.requests.labels("failed").inc()
+            answer.trace.failed("unavailable", str(error))
             yield sse_error(str(error), "unavailable", None)
         finally:
             await events.aclose()  # type: ignore[attr-defined]
@@ -248,7 +280,7 @@ class Gateway:
             verdict = inspect("structured_output", text=answer.text, json_schema=schema)
             if not verdict.ok:
                 finding = verdict.findings[0]
-                await self._tell_failed(answer.request_id, finding.check, finding.message)
+                await self._tell_failed(answer, finding.check, finding.message)
                 body = error_body(finding.message, "server_error", "structured_output")
                 return JSONResponse(body, status_code=502, headers=headers)
         if stream:
@@ -266,7 +298,7 @@ class Gateway:
 
     def count_rejected(self) -> None:
         """A request was refused before it was understood."""
-        self._metrics.requests.labels("rejected").inc()
+        self._meter.ended("rejected")
 
     def _reject(
         self, status: int, message: str, headers: dict[str, str] | None = None
@@ -326,9 +358,11 @@ class Gateway:
         return JSONResponse({"accepted": order.model_dump(mode="json"), "revision": revision})
 
     @app.get("/metrics")
-    async def metrics(self) -> Response:
-        """Prometheus text."""
-        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+    async def metrics(self, request: Request) -> Response:
+        """Every series of the whole cluster; OpenMetrics with exemplars for who asks for it."""
+        numbers = await self._hubs.numbers(await self._board.hubs.remote())
+        body, content_type = page(numbers, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
 
     # --- the fleet ---
 
@@ -348,10 +382,16 @@ class Gateway:
         data = {"tokens": tokens, "why": why}
         await self._tell(EventKind.REQUEST_RESUMED, request_id, data)
 
-    async def _tell_failed(self, request_id: str, check: str, message: str) -> None:
+    async def _tell_failed(self, answer: Answer, check: str, message: str) -> None:
         findings = [{"check": check, "message": message, "priority": "P1", "layer": "semantic"}]
-        data = {"failure_id": new_ulid(), "findings": findings, "request_ids": [request_id]}
-        await self._tell(EventKind.CHECK_FAILED, request_id, data)
+        data = {
+            "failure_id": new_ulid(),
+            "trace_id": answer.trace.trace_id,
+            "findings": findings,
+            "request_ids": [answer.request_id],
+        }
+        answer.trace.check_failed(data)
+        await self._tell(EventKind.CHECK_FAILED, answer.request_id, data)
 
     async def _tell(self, kind: EventKind, request_id: str, data: dict[str, Any]) -> None:
         event = Event(kind, time.monotonic_ns(), "gateway", -1, request_id, data)

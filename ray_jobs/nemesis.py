@@ -12,6 +12,9 @@ from tocsin.core.clock import SystemClock
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.places import spans_folder
+from tocsin.ray_jobs.tracing.inject import InjectSpans
+from tocsin.ray_jobs.tracing.pipeline import Tracing
 from tocsin.ray_jobs.wire import event_to_wire, order_from_wire
 
 _TICK_S = 0.2
@@ -31,6 +34,7 @@ class Nemesis:
         """Nothing is struck yet."""
         self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
         self._striker = Striker(SystemClock(), self._report)
+        self._injected = InjectSpans(Tracing(spans_folder(), "nemesis"))
         self._lock = threading.Lock()
         self._replicas: dict[str, str] = {}
         self._fleet: dict[str, dict[str, Any]] = {}
@@ -73,6 +77,7 @@ class Nemesis:
     def _report(self, status: OrderStatus) -> None:
         replica = self._replicas.get(status.occurrence, "")
         self._board.put_status.remote(asdict(status))
+        self._injected.hear(status)
         kind = _EVENTS.get(status.state)
         if kind is not None:
             data = {**asdict(status), "replica": replica}

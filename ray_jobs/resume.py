@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
 from tocsin.core.requests import EngineEvent, FinishEvent, Request, TokenEvent
+from tocsin.ray_jobs.tracing.gateway import UNTRACED, Untraced
 from tocsin.ray_jobs.wire import step_event_from_wire
 
 STALL_S = 1.5
@@ -71,8 +72,10 @@ class Resumer:
         self._broken = broken
         self._resumed = resumed
 
-    async def stream(self, request: Request, deadline_s: float) -> AsyncIterator[Routed]:
-        """Tokens and the ending of one request.
+    async def stream(
+        self, request: Request, deadline_s: float, trace: Untraced = UNTRACED
+    ) -> AsyncIterator[Routed]:
+        """Tokens and the ending of one request; its trace hears of every attempt.
 
         Raises:
             SpecError, CapacityError: the worker did not take it.
@@ -80,7 +83,7 @@ class Resumer:
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + deadline_s
-        state = _Progress(request)
+        state = _Progress(request, trace)
         for attempt in range(ATTEMPTS_MAX):
             stream = self._call(asdict(state.request_of(attempt)))
             try:
@@ -112,17 +115,19 @@ class Resumer:
             if message["type"] == "hello":
                 state.enter(message["replica"])
                 continue
+            if message["type"] == "trace":
+                state.trace.keep(message["why"])
+                continue
             _raise_rejection(message)
             event = step_event_from_wire(message)
             if state.is_new(event):
                 yield replace(event, request_id=state.request.request_id)
 
     async def _explain(self, state: "_Progress", error: Exception) -> None:
-        if isinstance(error, _BrokenError):
-            state.why = str(error)
-            return
-        state.why = type(error).__name__
-        if state.replica is not None:
+        broken = isinstance(error, _BrokenError)
+        state.why = str(error) if broken else type(error).__name__
+        state.trace.broken(state.why)
+        if state.replica is not None and not broken:
             await self._broken(state.replica, state.why)
 
     async def _next(self, stream: Stream, replica: str | None, until_s: float) -> dict[str, Any]:
@@ -150,6 +155,7 @@ class _Progress:
     """How far one request has come, over all its attempts."""
 
     request: Request
+    trace: Untraced = UNTRACED
     delivered: list[int] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
     replica: str | None = None
@@ -162,12 +168,15 @@ class _Progress:
         """The request as the next worker gets it; a name of its own for each attempt."""
         name = self.request.request_id
         name = f"{name}#{attempt}" if attempt else name
-        return replace(self.request, request_id=name, delivered=tuple(self.delivered))
+        delivered = tuple(self.delivered)
+        traceparent = self.trace.attempt(attempt, len(delivered))
+        return replace(self.request, request_id=name, delivered=delivered, traceparent=traceparent)
 
     def enter(self, replica: str) -> None:
         """A replica has begun to work on it."""
         self.replica = replica
         self.attempts.append(replica)
+        self.trace.entered(replica)
 
     def is_new(self, event: EngineEvent) -> bool:
         """Whether the client does not have it yet; a token is noted as delivered."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -53,7 +53,7 @@ class Stepper:
             self._calls.append(function)
             self._wake.notify()
 
-    async def generate(self, request: Request) -> AsyncIterator[EngineEvent]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         """Serve one request; closing the iterator cancels it.
 
         Raises:

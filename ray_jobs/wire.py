@@ -42,6 +42,7 @@ def request_from_wire(data: dict[str, Any]) -> Request:
         stop_ids=tuple(data["stop_ids"]),
         ignore_eos=data["ignore_eos"],
         delivered=tuple(data["delivered"]),
+        traceparent=data["traceparent"],
     )
 
 

@@ -22,13 +22,15 @@ from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.places import spans_folder
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.stepper import Stepper, reading
+from tocsin.ray_jobs.tracing.pipeline import Tracing
+from tocsin.ray_jobs.tracing.worker import WorkerTraces
 from tocsin.ray_jobs.wire import (
     event_to_wire,
     order_from_wire,
     request_from_wire,
-    step_event_to_wire,
 )
 
 WORKER = "tocsin-worker"
@@ -103,6 +105,8 @@ class Worker:
         stay_on_loopback()
         self.replica = serve.get_replica_context().replica_id.unique_id
         self._outbox = Outbox(self.replica)
+        tracing = Tracing(spans_folder(), "worker", replica=self.replica)
+        self._traces = WorkerTraces(tracing, self._outbox, self._outbox.report)
         self._options = options
         folder = Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -119,11 +123,12 @@ class Worker:
             threading.Thread(target=target, daemon=True).start()
 
     async def generate(self, data: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Serve one request: `hello`, then tokens, then `finish`; or one `rejected`."""
+        """Serve one request: `hello`, tokens, `finish`; or one `rejected`; `trace` in between."""
         yield {"type": "hello", "replica": self.replica}
+        request = request_from_wire(data)
         try:
-            async for event in self._stepper.generate(request_from_wire(data)):
-                yield step_event_to_wire(event)
+            async for message in self._traces.messages(request, self._stepper.generate(request)):
+                yield message
         except SpecError as error:
             yield {"type": "rejected", "status": 400, "message": str(error)}
         except CapacityError as error:
@@ -146,8 +151,8 @@ class Worker:
         return build(
             self._options,
             replica=self.replica,
-            sink=self._outbox,
-            report=self._outbox.report,
+            sink=self._traces,
+            report=self._traces.report,
             journal=self._journal,
         )
 

@@ -50,6 +50,7 @@ class Request:
         delivered: tokens that the client already holds (from another replica): they are replayed
             to rebuild the KV pages, never released again; the first token released here has
             index `len(delivered)`.
+        traceparent: W3C context of the trace that it belongs to; empty: it is not traced.
     """
 
     request_id: str
@@ -59,6 +60,7 @@ class Request:
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     delivered: tuple[int, ...] = ()
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,52 @@
+"""Names of spans, span events and attributes: OpenTelemetry's where it has one, `tocsin.` else.
+
+The generative-AI names are copied, as their own documentation asks: the package that holds them
+calls them unstable. A test compares the copies with what is installed.
+"""
+
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+MAX_TOKENS = "gen_ai.request.max_tokens"
+TEMPERATURE = "gen_ai.request.temperature"
+TOP_P = "gen_ai.request.top_p"
+SEED = "gen_ai.request.seed"
+STREAM = "gen_ai.request.stream"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
+ERROR_TYPE = "error.type"
+HTTP_STATUS = "http.response.status_code"
+
+CHAT = "chat"
+TEXT_COMPLETION = "text_completion"
+TOCSIN = "tocsin"
+"""Our own value of `gen_ai.provider.name`, where no known provider serves the model."""
+
+PREFILL = "prefill"
+DECODE = "decode"
+RESUME = "resume"
+INJECT = "chaos.inject"
+
+REQUEST_ID = "tocsin.request_id"
+REPLICA = "tocsin.replica"
+ATTEMPT = "tocsin.attempt"
+ATTEMPTS = "tocsin.attempts"
+OUTCOME = "tocsin.outcome"
+DEGRADED = "tocsin.degraded"
+WHY_KEPT = "tocsin.kept"
+"""Why the trace was kept: `sampled`, or what went wrong first."""
+EVENTS_DROPPED = "tocsin.events_dropped"
+DELIVERED_TOKENS = "tocsin.delivered_tokens"
+TOKENS = "tocsin.tokens"
+TOKENS_UNVERIFIED = "tocsin.tokens_unverified"
+GAP_MS_MEAN = "tocsin.token_gap_ms_mean"
+GAP_MS_MAX = "tocsin.token_gap_ms_max"
+
+CHECK_FAILED = "check.failed"
+CHECK_ID = "check.id"
+"""The failure id: what `tocsin reproduce` takes."""
+CHECK_NAME = "check.name"
