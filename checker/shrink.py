@@ -217,7 +217,8 @@ class _Search:
     def _optional_fields(self) -> bool:
         """Leave out what the failure does not need."""
         taken = False
-        for field in dataclasses.fields(self.best.call):
+        # Last first: what bounds a check (norms) goes before what it compares (sums).
+        for field in reversed(dataclasses.fields(self.best.call)):
             value = getattr(self.best.call, field.name)
             if field.default is None and isinstance(value, Tensor):
                 taken |= self._offer(without(self.best, field.name))

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tocsin.checker.decorator import with_fault_check
     from tocsin.checker.guard import Guard, attach
     from tocsin.checker.inspect import inspect
+    from tocsin.checker.reproduce import reproduce_from_log
     from tocsin.core.errors import CheckFailed
 
 _LAZY = {
@@ -14,11 +15,12 @@ _LAZY = {
     "Guard": "tocsin.checker.guard",
     "attach": "tocsin.checker.guard",
     "inspect": "tocsin.checker.inspect",
+    "reproduce_from_log": "tocsin.checker.reproduce",
     "with_fault_check": "tocsin.checker.decorator",
 }
 """Name → the module that has it: `import tocsin` alone loads neither torch nor a part."""
 
-__all__ = ["CheckFailed", "Guard", "attach", "inspect", "with_fault_check"]
+__all__ = ["CheckFailed", "Guard", "attach", "inspect", "reproduce_from_log", "with_fault_check"]
 
 
 def __getattr__(name: str) -> Any:

@@ -54,7 +54,7 @@ def page(
         )
         parts.append(
             "def test_the_minimal_call_is_within_the_limits() -> None:\n"
-            f'    """Fails while the fault is there: the ratio is {_ratio(shrunk.ratio)}, at most 1 is right."""\n'
+            f'    """Fails with the fault: ratio {_ratio(shrunk.ratio)}, at most 1 is right."""\n'
             f"    replay(by_the_operator(minimal()), CHECK{limits})\n"
         )
         changes = _differences(shrunk)
@@ -67,7 +67,7 @@ def page(
             )
     parts.append(
         "def test_the_recorded_call_is_within_the_limits() -> None:\n"
-        f'    """Fails as recorded: the ratio is {_ratio(ratio)}, at most 1 is right."""\n'
+        f'    """Fails as recorded: ratio {_ratio(ratio)}, at most 1 is right."""\n'
         f"    replay(by_the_operator(load_call(RECORDED{_number(record)})), CHECK{limits})\n"
     )
     return "\n\n\n".join(one.strip("\n") for one in parts) + "\n"

@@ -16,17 +16,16 @@ from tocsin.core import calls
 from tocsin.core.calls import Call
 
 _NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:, *)?")
-_HUGE = 1e30
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def reasons_of(check_id: str, call: Call, ratio: float) -> frozenset[str]:
-    """The rules that a call breaks, and the kind of number that the check returned.
+    """The rules that a call breaks, and whether the check still returned a number.
 
     Args:
         ratio: the worst ratio: NaN, infinite, or above its limit.
     """
-    kind = "NaN" if math.isnan(ratio) else "infinite" if ratio > _HUGE else "finite"
+    kind = "no number" if math.isnan(ratio) else "over"
     form = problem(call)
     if form:
         return frozenset((kind, _NUMBERS.sub("#", form)))

@@ -57,7 +57,9 @@ def subject_of(call: Call) -> Subject:
             absolute[name] = torch.zeros_like(recorded, dtype=torch.bool)
             continue
         number = recorded.to(torch.float64)
-        swamped = number.abs() > _OVERWRITTEN * ought.abs() + torch.finfo(recorded.dtype).max / 1e6
+        huge = torch.finfo(recorded.dtype).max / 1e6
+        swamped = number.abs() > _OVERWRITTEN * ought.abs() + huge
+        swamped = swamped | (ought.abs() > _OVERWRITTEN * number.abs() + huge)
         absolute[name] = ought.isfinite() & (~number.isfinite() | swamped)
         usable = number.isfinite() & ought.isfinite() & ~absolute[name]
         delta[name] = torch.where(usable, number - ought, 0.0)
