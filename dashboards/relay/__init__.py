@@ -1,0 +1,1 @@
+"""The alert relay: from Alertmanager's webhook to the robots and pagers of people."""
