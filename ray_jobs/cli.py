@@ -12,13 +12,17 @@ import typer
 
 from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.terms import Profile
+from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
 from tocsin.ray_jobs.commands.edge import one_line
+from tocsin.ray_jobs.commands.reproduce import reproduce
 
 _DEFAULT_EXPERIMENT = "first-light"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 chaos_app = typer.Typer(no_args_is_help=True, help="Break the served model and judge its answers.")
 app.add_typer(chaos_app, name="chaos")
+app.add_typer(dashboards_app, name="dashboards")
+app.command()(reproduce)
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]
