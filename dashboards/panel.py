@@ -1,6 +1,6 @@
 """What a panel is: plain data that Grafana, the live page and the documents are made from.
 
-A dashboard is a page of rows, a row holds panels, a panel asks queries. Who draws is not known here.
+A dashboard is a page of rows, a row holds panels, a panel asks queries; who draws is not known.
 """
 
 import re

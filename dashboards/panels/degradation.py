@@ -181,7 +181,7 @@ DASHBOARD = Dashboard(
                     ),
                     kind=Kind.TIMESERIES,
                     no_value="No replica has reported yet",
-                    runbook="error_budget_burn_fast",
+                    runbook="error_budget_burn_slow",
                 ),
                 Panel(
                     id="unresolved",
@@ -196,7 +196,7 @@ DASHBOARD = Dashboard(
                     ),
                     kind=Kind.STAT,
                     no_value="No replica has reported yet",
-                    runbook="semantic_failure",
+                    runbook="unresolved_failure",
                     thresholds=(Threshold(1, Level.BAD),),
                 ),
             ),

@@ -35,7 +35,7 @@ DASHBOARD = Dashboard(
                     ),
                     kind=Kind.TIMESERIES,
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
-                    runbook="replica_down",
+                    runbook="hub_stale",
                     thresholds=(Threshold(30, Level.WARN), Threshold(120, Level.BAD)),
                 ),
                 Panel(
@@ -47,7 +47,7 @@ DASHBOARD = Dashboard(
                     queries=(largest(metrics.HUB_MERGE_DURATION, legend="slowest hub"),),
                     kind=Kind.TIMESERIES,
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
-                    runbook="replica_down",
+                    runbook="hub_stale",
                     thresholds=(Threshold(0.02, Level.WARN), Threshold(1, Level.BAD)),
                 ),
                 Panel(
@@ -60,7 +60,7 @@ DASHBOARD = Dashboard(
                     queries=(largest(metrics.HUB_SERIES, legend="largest hub"),),
                     kind=Kind.TIMESERIES,
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
-                    runbook="replica_down",
+                    runbook="hub_stale",
                     thresholds=(Threshold(SERIES_BUDGET, Level.BAD),),
                 ),
                 Panel(
@@ -72,7 +72,7 @@ DASHBOARD = Dashboard(
                     queries=(raw(f"scrape_duration_seconds {_OF_HUBS}", "{{instance}}"),),
                     kind=Kind.TIMESERIES,
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
-                    runbook="replica_down",
+                    runbook="no_reports",
                     thresholds=(Threshold(0.1, Level.WARN), Threshold(1, Level.BAD)),
                     width=12,
                 ),

@@ -57,7 +57,7 @@ DASHBOARD = Dashboard(
                     queries=(rate(metrics.CHECK_FAILURES, by=("layer",)),),
                     kind=Kind.TIMESERIES,
                     no_value="No failure has been recorded",
-                    runbook="operator_failing",
+                    runbook="semantic_failure",
                     width=12,
                 ),
                 Panel(
@@ -139,7 +139,7 @@ DASHBOARD = Dashboard(
                     queries=(largest(metrics.RATIO_PEAK, by=("layer",)),),
                     kind=Kind.TIMESERIES,
                     no_value="No check has run: is the profile `off`?",
-                    runbook="numerical_drift",
+                    runbook="headroom_low",
                     thresholds=(Threshold(0.8, Level.WARN), Threshold(1, Level.BAD)),
                 ),
                 Panel(
@@ -153,7 +153,7 @@ DASHBOARD = Dashboard(
                     queries=(increase(metrics.CAUSES, by=("cause",)),),
                     kind=Kind.BAR,
                     no_value="No replica has reported yet",
-                    runbook="semantic_failure",
+                    runbook="unresolved_failure",
                 ),
             ),
         ),

@@ -14,8 +14,8 @@ from tocsin.dashboards.query import (
     time_spent,
     total,
 )
+from tocsin.dashboards.recordings import OBJECTIVE
 
-OBJECTIVE = 0.999
 _BAD_SHARE = ratio(
     increase(metrics.REQUESTS, where={"outcome": "failed|refused"}),
     increase(metrics.REQUESTS, where={"outcome": "ok|failed|refused"}),
@@ -56,7 +56,7 @@ DASHBOARD = Dashboard(
                     no_value="No answer from Prometheus: its rules are not loaded",
                     runbook="operator_failing",
                     thresholds=ANY_IS_BAD,
-                    width=6,
+                    width=4,
                     height=5,
                 ),
                 Panel(
@@ -71,7 +71,7 @@ DASHBOARD = Dashboard(
                     no_value="No replica has reported yet",
                     runbook="operator_failing",
                     thresholds=(Threshold(1, Level.WARN),),
-                    width=6,
+                    width=4,
                     height=5,
                 ),
                 Panel(
@@ -107,7 +107,7 @@ DASHBOARD = Dashboard(
                     runbook="replica_down",
                     base=Level.BAD,
                     thresholds=(Threshold(1, Level.OK),),
-                    width=4,
+                    width=3,
                     height=5,
                 ),
                 Panel(
@@ -122,7 +122,7 @@ DASHBOARD = Dashboard(
                     no_value="No replica has reported its circuits yet",
                     runbook="breaker_open",
                     thresholds=(Threshold(1, Level.WARN),),
-                    width=4,
+                    width=3,
                     height=5,
                 ),
                 Panel(
@@ -135,9 +135,9 @@ DASHBOARD = Dashboard(
                     queries=(largest(metrics.CHAOS_RUNNING, legend="chaos"),),
                     kind=Kind.STAT,
                     no_value="No experiment has run",
-                    runbook="operator_failing",
+                    runbook="chaos_running",
                     values=RUNS,
-                    width=4,
+                    width=3,
                     height=5,
                 ),
                 Panel(
@@ -150,9 +150,9 @@ DASHBOARD = Dashboard(
                     queries=(increase(metrics.UNVERIFIED_TOKENS, legend="unverified"),),
                     kind=Kind.STAT,
                     no_value="No replica has reported yet",
-                    runbook="blind",
+                    runbook="unverified_tokens",
                     thresholds=ANY_IS_BAD,
-                    width=4,
+                    width=3,
                     height=5,
                 ),
             ),
@@ -223,7 +223,7 @@ DASHBOARD = Dashboard(
                     ),
                     kind=Kind.TIMESERIES,
                     no_value="No token has been released yet",
-                    runbook="blind",
+                    runbook="stalled",
                 ),
                 Panel(
                     id="forward_progress",
@@ -240,7 +240,7 @@ DASHBOARD = Dashboard(
                     ),
                     kind=Kind.TIMESERIES,
                     no_value="No replica has decoded yet",
-                    runbook="replica_down",
+                    runbook="stalled",
                 ),
             ),
         ),

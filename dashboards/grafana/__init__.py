@@ -1,0 +1,1 @@
+"""Grafana: dashboards as JSON, provisioning by file, and the few HTTP calls that we make."""
