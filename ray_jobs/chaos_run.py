@@ -15,6 +15,7 @@ from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.oracle import cache_folder, options_of
+from tocsin.ray_jobs.run_note import annotated
 from tocsin.ray_jobs.system import RaySystem
 
 _HOST = "127.0.0.1"
@@ -48,15 +49,17 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
         served = deploy(options, host=_HOST, port=port)
         progress.note(f"serving {options.served_name} at {served.url}")
         system = RaySystem(served, cache_folder())
+        told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:
-            return run(
-                experiment,
-                system,
-                store,
-                progress=progress,
-                arguments=arguments,
-                keep=partial(collect, state),
-            )
+            with annotated(told, (experiment.name,), progress.note):
+                return run(
+                    experiment,
+                    system,
+                    store,
+                    progress=progress,
+                    arguments=arguments,
+                    keep=partial(collect, state),
+                )
         finally:
             system.close()
 

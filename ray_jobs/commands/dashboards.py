@@ -1,4 +1,4 @@
-"""`tocsin dashboards …`: list, render for provisioning, push over HTTP, check against Prometheus."""
+"""`tocsin dashboards …`: list, render for provisioning, push over HTTP, check for empty panels."""
 
 from pathlib import Path
 from typing import Annotated
