@@ -82,7 +82,9 @@ def test_what_is_in_the_file_is_what_the_receiver_got(sink: OtlpSink, tmp_path: 
     tracing.close(10.0)
     text = next(tmp_path.glob("worker-*.jsonl")).read_text()
     read = ParseDict(_with_base64_ids(text), TracesData())
-    spans = [span for group in read.resource_spans for one in group.scope_spans for span in one.spans]
+    spans = [
+        span for group in read.resource_spans for one in group.scope_spans for span in one.spans
+    ]
     for span, sent in zip(spans, sink.spans, strict=True):
         sent.ClearField("flags")  # of the sampling: all that is written was kept
         for link in sent.links:
