@@ -81,8 +81,8 @@ serve: $(READY) ## Serve the checked model on 127.0.0.1 (PORT, PROFILE, RAY_ADDR
 	$(BIN)/tocsin serve $(if $(PORT),--port $(PORT)) $(if $(PROFILE),--profile $(PROFILE))
 
 .PHONY: monitor
-monitor: $(READY) ## Prometheus and Alertmanager on 127.0.0.1 with the generated rules, against a running cluster
-	$(BIN)/tocsin monitor
+monitor: $(READY) ## Prometheus and Alertmanager on 127.0.0.1 with the generated rules, against a running cluster (URL, METRICS, RELAY)
+	$(BIN)/tocsin monitor $(if $(URL),--url $(URL)) $(if $(METRICS),--metrics $(METRICS)) $(if $(RELAY),--relay $(RELAY))
 
 # ── prove ───────────────────────────────────────────────────────────────────────────────────────
 

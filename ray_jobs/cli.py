@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +12,8 @@ import typer
 from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.terms import Profile
 from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
-from tocsin.ray_jobs.commands.edge import one_line
+from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
+from tocsin.ray_jobs.commands.monitor import monitor
 from tocsin.ray_jobs.commands.reproduce import reproduce
 
 _DEFAULT_EXPERIMENT = "first-light"
@@ -23,6 +23,7 @@ chaos_app = typer.Typer(no_args_is_help=True, help="Break the served model and j
 app.add_typer(chaos_app, name="chaos")
 app.add_typer(dashboards_app, name="dashboards")
 app.command()(reproduce)
+app.command()(monitor)
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]
@@ -65,7 +66,7 @@ def serve(
         pages=max(192, 8 * max_length // 16 + 1),
     )
     typer.echo(f"tocsin: starting {replicas} replicas of {options.served_name} …", err=True)
-    with Cluster(replicas), _terminated_as_interrupt():
+    with Cluster(replicas), terminated_as_interrupt():
         served = deploy(options, host=host, port=port, token=token)
         typer.echo(f"tocsin: serving {options.served_name} at {served.url} (Ctrl-C stops it)")
         typer.echo(f"  curl {served.url}/v1/models")
@@ -189,16 +190,6 @@ def demo() -> None:
     from tocsin.ray_jobs.demo import tell
 
     raise typer.Exit(tell())
-
-
-class _terminated_as_interrupt:  # noqa: N801 - used as a statement
-    """SIGTERM ends a command as Ctrl-C does, so that it cleans up; Ray's own handler aborts."""
-
-    def __enter__(self) -> None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def __exit__(self, *rest: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Where a command ends: errors with a known cause become one line and an exit code."""
 
+import signal
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
@@ -33,3 +34,13 @@ def fail(message: str, code: int) -> NoReturn:
     """End the command with one line on standard error and an exit code."""
     typer.echo(f"tocsin: {message}", err=True)
     raise typer.Exit(code)
+
+
+class terminated_as_interrupt:  # noqa: N801 - used as a statement
+    """SIGTERM ends a command as Ctrl-C does, so that it cleans up; Ray's own handler aborts."""
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, *rest: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
