@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hmac
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,6 +35,8 @@ from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
+from tocsin.ray_jobs.routes import hooks
+from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
 from tocsin.ray_jobs.tracing.pipeline import Tracing
@@ -49,10 +50,13 @@ _HEALTHY_S = 10.0
 _DIED_LATELY_S = 5.0
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
+_STATUS = ("switchboard", "breaker", "degradations", "counters", "step", "stats")
+"""What a heartbeat carries of a replica's state."""
 
 # Serve copies `app` with its routes when the class below is declared: what they call must exist by
 # then, so it is imported.
 app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
+app.include_router(hooks.router)
 
 
 @app.exception_handler(RequestValidationError)
@@ -89,8 +93,8 @@ class Gateway:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         self._options = options
         self._prompting = Prompting(tokenizer, vocab_size, options.max_length)
-        self._token = token
-        self._board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self.token = token
+        self.board = ray.get_actor(BOARD, namespace=NAMESPACE)
         self._fleet: dict[str, dict[str, Any]] = {}
         self._meter = GatewayMeter(node_folder(), options.served_name)
         self._hubs = HubClient()
@@ -337,7 +341,7 @@ class Gateway:
             "replicas": {
                 name: {
                     key: heard.get(key)
-                    for key in ("switchboard", "breaker", "counters", "step", "stats")
+                    for key in _STATUS
                 }
                 for name, heard in self._fleet.items()
                 if heard["alive"]
@@ -347,20 +351,15 @@ class Gateway:
     @app.post("/health/checker_status")
     async def switch(self, order: SwitchOrder, request: Request) -> Response:
         """Switch a layer, an operator or everything to a profile, for a while and with a reason."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        known = scheme.lower() == "bearer" and hmac.compare_digest(given, self._token)
-        if not self._token or not known:
-            message = "authorization: expected the bearer token that `tocsin serve` was given"
-            headers = {"www-authenticate": "Bearer"}
-            body = error_body(message, "authentication_error")
-            return JSONResponse(body, status_code=401, headers=headers)
-        revision = await self._board.switch.remote(order.model_dump(mode="json", exclude_none=True))
+        if (refusal := unauthorised(request, self.token)) is not None:
+            return refusal
+        revision = await self.board.switch.remote(order.model_dump(mode="json", exclude_none=True))
         return JSONResponse({"accepted": order.model_dump(mode="json"), "revision": revision})
 
     @app.get("/metrics")
     async def metrics(self, request: Request) -> Response:
         """Every series of the whole cluster; OpenMetrics with exemplars for who asks for it."""
-        numbers = await self._hubs.numbers(await self._board.hubs.remote())
+        numbers = await self._hubs.numbers(await self.board.hubs.remote())
         body, content_type = page(numbers, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -376,7 +375,7 @@ class Gateway:
         return heard is None or heard["stalled"] or not heard["alive"]
 
     async def _broken(self, replica: str, why: str) -> None:
-        await self._board.lost.remote(replica, why)
+        await self.board.lost.remote(replica, why)
 
     async def _resumed(self, request_id: str, tokens: int, why: str) -> None:
         data = {"tokens": tokens, "why": why}
@@ -395,12 +394,12 @@ class Gateway:
 
     async def _tell(self, kind: EventKind, request_id: str, data: dict[str, Any]) -> None:
         event = Event(kind, time.monotonic_ns(), "gateway", -1, request_id, data)
-        await self._board.put_event.remote(event_to_wire(event))
+        await self.board.put_event.remote(event_to_wire(event))
 
     async def _follow_fleet(self) -> None:
         while True:
             with contextlib.suppress(ray.exceptions.RayError):
-                self._fleet = await self._board.replicas.remote()
+                self._fleet = await self.board.replicas.remote()
             await asyncio.sleep(_FLEET_S)
 
     async def _probe_for_ever(self) -> None:
