@@ -34,7 +34,7 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
     Raises:
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
-    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state)):
+    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state), TOCSIN_DRILL="1"):
         return _served_run(experiment, store, port, arguments, state)
 
 

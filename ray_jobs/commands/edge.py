@@ -1,7 +1,8 @@
 """Where a command ends: errors with a known cause become one line and an exit code."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -36,11 +37,11 @@ def fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-class terminated_as_interrupt:  # noqa: N801 - used as a statement
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
     """SIGTERM ends a command as Ctrl-C does, so that it cleans up; Ray's own handler aborts."""
-
-    def __enter__(self) -> None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def __exit__(self, *rest: object) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
