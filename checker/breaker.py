@@ -1,5 +1,6 @@
 """The circuit breaker over the attention backends: closed, open after failures, half-open."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,9 @@ class Breaker:
         chain: backends from the preferred one to the last resort, which is never opened.
         failures_max: failures in a row that open a circuit.
         cooldown_s: how long a circuit stays open before one trial is let through.
+
+    Attributes:
+        transitions: changes so far, by backend and what it became.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Breaker:
         self._replica = replica
         self._circuits = {backend: _Circuit() for backend in self.chain}
         self._forced: dict[str, str] = {}
+        self.transitions: Counter[tuple[str, str]] = Counter()
 
     @property
     def primary(self) -> str:
@@ -172,6 +177,7 @@ class Breaker:
             self._tell(backend, str(before), str(after), reason)
 
     def _tell(self, backend: str, before: str, after: str, reason: str) -> None:
+        self.transitions[backend, after] += 1
         if self._sink is None:
             return
         data = {

@@ -1,6 +1,6 @@
 """The switchboard: which profile runs where, changed at run time, back by itself after its TTL."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class Switchboard:
     Attributes:
         profile: what runs when no order is in force.
         revision: grows with every change; a runtime compares it once a step.
+        changes: how many of them, by who made them (`core.metrics.ACTORS`).
     """
 
     def __init__(
@@ -67,21 +68,38 @@ class Switchboard:
         """Nothing is overridden yet."""
         self.profile = Profile(profile)
         self.revision = 0
+        self.changes: Counter[str] = Counter()
         self._clock: Clock = clock or SystemClock()
         self._sink = sink
         self._replica = replica
         self._entries: dict[str, _Entry] = {}
         self._audit: deque[dict[str, Any]] = deque(maxlen=AUDIT_MAX)
 
-    def switch(self, order: SwitchOrder) -> None:
-        """Put an order in force; a later one for the same scope replaces it."""
+    def switch(self, order: SwitchOrder, actor: str = "api") -> None:
+        """Put an order in force; a later one for the same scope replaces it.
+
+        Args:
+            actor: a person through the API, or "auto" after too many failures.
+        """
+        self.changes[actor] += 1
         until_ns = self._clock.now_ns() + int(order.ttl_s * 1e9)
         before = self._profile_of_scope(order.scope)
         self._entries = {**self._entries, order.scope: _Entry(order, until_ns)}
         self._record(order.scope, before, order.profile, order.reason, order.ttl_s)
 
+    def lift(self, scope: str, reason: str, actor: str = "auto") -> None:
+        """Take an order back before its time is over; where there is none nothing changes."""
+        entry = self._entries.get(scope)
+        if entry is None:
+            return
+        self.changes[actor] += 1
+        self._entries = {s: e for s, e in self._entries.items() if s != scope}
+        after = self._profile_of_scope(scope)
+        self._record(scope, entry.order.profile, after, reason, None)
+
     def set_profile(self, profile: Profile | str, reason: str) -> None:
         """Change what runs when no order is in force; this does not time out."""
+        self.changes["config"] += 1
         before, self.profile = self.profile, Profile(profile)
         self._record("everything", before, self.profile, reason, None)
 
@@ -92,6 +110,7 @@ class Switchboard:
         now_ns = self._clock.now_ns()
         for scope, entry in tuple(self._entries.items()):
             if now_ns >= entry.until_ns:
+                self.changes["auto"] += 1
                 self._entries = {s: e for s, e in self._entries.items() if s != scope}
                 after = self._profile_of_scope(scope)
                 self._record(scope, entry.order.profile, after, "the TTL ended", None)

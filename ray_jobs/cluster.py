@@ -11,6 +11,7 @@ from ray import serve
 
 from tocsin.core.errors import EnvironmentFault
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.hub import forget_hubs
 
 _CONNECT_S = 5.0
 _OBJECT_STORE_BYTES = 256 << 20
@@ -72,6 +73,7 @@ class Cluster:
         if not self.started:
             serve.delete("tocsin")
             forget_board()
+            forget_hubs()
             if not serve.status().applications:  # nobody else's: its proxy would keep our port
                 serve.shutdown()  # type: ignore[no-untyped-call]
         if self._connected:

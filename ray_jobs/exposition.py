@@ -1,97 +1,86 @@
-"""`/metrics`: the gateway's own series and those that the replicas' heartbeats carry."""
+"""The page that Prometheus reads, from the numbers of a node or of the whole cluster."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import math
+from collections import defaultdict
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client import Counter as PrometheusCounter
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as Attached
 
-from tocsin.core import metrics
-from tocsin.core.terms import BreakerState
+from tocsin.core.metrics import CATALOGUE, Metric, MetricType
+from tocsin.ray_jobs.metric_file import SUM, edge_text
+from tocsin.ray_jobs.numbers import Exemplar, Numbers, series_of
 
-OUTCOMES = ("ok", "failed", "refused", "rejected", "aborted")
-Replicas = Mapping[str, Mapping[str, Any]]
-
-
-class GatewayMetrics:
-    """What the gateway counts itself, in a registry of its own."""
-
-    def __init__(self, replicas: Callable[[], Replicas]) -> None:
-        """Make every label set at 0; `replicas` gives the last heartbeats at scrape time."""
-        self.registry = CollectorRegistry()
-        requests = metrics.REQUESTS
-        self.requests = PrometheusCounter(
-            requests.name, requests.help, requests.labels, registry=self.registry
-        )
-        for outcome in OUTCOMES:
-            self.requests.labels(outcome)
-        self.duration = self._histogram(metrics.REQUEST_DURATION)
-        self.first_token = self._histogram(metrics.TIME_TO_FIRST_TOKEN)
-        self.registry.register(ReplicaCollector(replicas))
-
-    def text(self) -> bytes:
-        """The page."""
-        return generate_latest(self.registry)
-
-    def _histogram(self, metric: metrics.Metric) -> Histogram:
-        return Histogram(metric.name, metric.help, buckets=metric.buckets, registry=self.registry)
+_Rows = dict[tuple[str, ...], dict[str, tuple[float, Exemplar | None]]]
+"""Values by labels and part."""
 
 
-class ReplicaCollector(Collector):
-    """Sums over all replicas ever heard of, the dead ones' last words included.
+def page(numbers: Numbers, accept: str = "") -> tuple[bytes, str]:
+    """The page and its content type.
 
-    What a replica counted after its last heartbeat before a kill (at most 0.2 s) is lost.
+    Args:
+        accept: header of the request; OpenMetrics, which alone has exemplars, if it asks for it.
     """
+    encode, content_type = choose_encoder(accept)
+    return encode(_Page(numbers)), content_type
 
-    def __init__(self, replicas: Callable[[], Replicas]) -> None:
-        """Read the heartbeats anew at each scrape."""
-        self._replicas = replicas
 
-    def collect(self) -> Iterable[Metric]:
-        """Every series of the catalogue that heartbeats carry."""
-        replicas = dict(self._replicas())
-        counters = [heard.get("counters", {}) for heard in replicas.values()]
-        yield _summed(metrics.CHECKS, counters, "checks")
-        yield _summed(metrics.CHECK_FAILURES, counters, "failures")
-        yield _summed(metrics.CAUSES, counters, "causes")
-        yield _total(metrics.UNVERIFIED_TOKENS, counters, "unverified_tokens")
-        yield _total(metrics.PAGES_QUARANTINED, counters, "pages_quarantined")
-        yield _total(metrics.WEIGHTS_REPAIRED, counters, "weights_repaired")
-        tokens = sum(
-            heard.get("stats", {}).get("tokens_released", 0) for heard in replicas.values()
+def sample_count(numbers: Numbers) -> int:
+    """Series on the page; a histogram's count is one that no key stands for."""
+    found = [series_of(key) for key in numbers.values]
+    return len(found) + sum(one is not None and one.part == SUM for one in found)
+
+
+class _Page(Collector):
+    """Families of the catalogue, in its order; each is there even while it is empty."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._rows: dict[str, _Rows] = defaultdict(lambda: defaultdict(dict))
+        for key, value in numbers.values.items():
+            series = series_of(key)
+            if series is not None:
+                row = self._rows[series.metric.name][series.labels]
+                row[series.part] = (value, numbers.exemplars.get(key))
+
+    def collect(self) -> Iterator[Family]:
+        for metric in CATALOGUE:
+            name = metric.name
+            counter = metric.type is MetricType.COUNTER
+            family = Family(
+                name.removesuffix("_total") if counter else name, metric.help, metric.type
+            )
+            for values, parts in sorted(self._rows[name].items()):
+                labels = dict(zip(metric.labels, values, strict=True))
+                if metric.type is MetricType.HISTOGRAM:
+                    _histogram(family, metric, labels, parts)
+                else:
+                    value, exemplar = parts[""]
+                    family.add_sample(name, labels, value, exemplar=_attached(exemplar))
+            yield family
+
+
+def _histogram(
+    family: Family,
+    metric: Metric,
+    labels: dict[str, str],
+    parts: dict[str, tuple[float, Exemplar | None]],
+) -> None:
+    """Buckets are kept apart in the files and added up here, as Prometheus wants them."""
+    total = 0.0
+    for edge in (*metric.buckets, math.inf):
+        text = edge_text(edge)
+        value, exemplar = parts.get(text, (0.0, None))
+        total += value
+        family.add_sample(
+            f"{metric.name}_bucket", {**labels, "le": text}, total, exemplar=_attached(exemplar)
         )
-        yield CounterMetricFamily(metrics.TOKENS.name, metrics.TOKENS.help, value=tokens)
-        up, usage, breaker = (
-            GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            for metric in (metrics.REPLICA_UP, metrics.KV_USAGE, metrics.BREAKER_STATE)
-        )
-        for replica, heard in replicas.items():
-            serving = heard["alive"] and not heard["stalled"]
-            up.add_metric([replica], float(serving))
-            if not heard["alive"]:
-                continue
-            pages = heard["stats"]
-            usage.add_metric([replica], pages["pages_used"] / max(pages["pages_total"], 1))
-            for backend, now in heard.get("breaker", {}).items():
-                for state in BreakerState:
-                    breaker.add_metric([replica, backend, state], float(state == now))
-        yield from (up, usage, breaker)
+    family.add_sample(f"{metric.name}_count", labels, total)
+    family.add_sample(f"{metric.name}_sum", labels, parts.get(SUM, (0.0, None))[0])
 
 
-def _summed(metric: metrics.Metric, counters: list[Any], name: str) -> CounterMetricFamily:
-    """A counter with labels; the heartbeat joins the label values with a slash."""
-    total: Counter[str] = Counter()
-    for counter in counters:
-        total.update(counter.get(name, {}))
-    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for key, value in sorted(total.items()):
-        family.add_metric(key.split("/"), value)
-    return family
-
-
-def _total(metric: metrics.Metric, counters: list[Any], name: str) -> CounterMetricFamily:
-    value = sum(counter.get(name, 0) for counter in counters)
-    return CounterMetricFamily(metric.name, metric.help, value=value)
+def _attached(exemplar: Exemplar | None) -> Attached | None:
+    if exemplar is None:
+        return None
+    return Attached(dict(exemplar.labels), exemplar.value, exemplar.wall_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict
 from typing import Any
@@ -19,14 +20,21 @@ class Stepper:
     Args:
         build: makes the stack; called on the stepping thread, which then owns it.
         died: called with the exception that ended the thread: the process must not linger.
+        turned: called after each turn with what its step took; None: there was no work.
     """
 
-    def __init__(self, build: Callable[[], Stack], died: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Stack],
+        died: Callable[[Exception], None],
+        turned: Callable[[Stack, float | None], None] = lambda stack, took_s: None,
+    ) -> None:
         """Start the thread; `ready` is set once the model is loaded."""
         self.ready = threading.Event()
         self.failed: Exception | None = None
         self._build = build
         self._died = died
+        self._turned = turned
         self._stack: Stack | None = None
         self._streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[EngineEvent]]] = {}
         self._lock = threading.Lock()
@@ -109,14 +117,20 @@ class Stepper:
         if not stack.engine.has_work:
             stack.armoury.expire()
             stack.switchboard.expire()
+            stack.gate.degrader.expire()
             stack.engine.step()  # an idle step audits the pages
+            self._turned(stack, None)
             with self._wake:
                 if not self._calls and not stack.engine.has_work and not self._stopping:
                     self._wake.wait(_IDLE_S)
             return
         stack.armoury.tick(stack.engine.stats().step)
-        for event in stack.engine.step():
+        began_ns = time.monotonic_ns()
+        events = stack.engine.step()
+        took_s = (time.monotonic_ns() - began_ns) / 1e9
+        for event in events:
             self._deliver(event)
+        self._turned(stack, took_s)
 
     def _deliver(self, event: EngineEvent) -> None:
         with self._lock:
@@ -141,6 +155,7 @@ def reading(stack: Stack) -> dict[str, Any]:
         "counters": counters.as_dict(),
         "breaker": {name: str(stack.breaker.state(name)) for name in stack.engine.config.backends},
         "switchboard": stack.switchboard.status(),
+        "degradations": stack.gate.degrader.status(),
         "verified_tokens": counters.verified_tokens,
         "unverified_tokens": counters.unverified_tokens,
     }

@@ -1,93 +1,101 @@
-"""`/metrics`: every declared series, sums over the living and the dead, in Prometheus' own form."""
+"""`/metrics`: every declared metric, in both forms that Prometheus reads."""
 
-from typing import Any
-
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
-from tocsin.core.metrics import CATALOGUE, MetricType
-from tocsin.ray_jobs.exposition import OUTCOMES, GatewayMetrics
+from tocsin.core.metrics import (
+    CATALOGUE,
+    CHECK_FAILURES,
+    HUB_SERIES,
+    TIME_TO_FIRST_TOKEN,
+    TOKENS,
+    MetricType,
+)
+from tocsin.ray_jobs.exposition import page, sample_count
+from tocsin.ray_jobs.metric_file import SUM, metric_key
+from tocsin.ray_jobs.numbers import Exemplar, Numbers, added
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+FAILURE = ("m", "kv_read", "state", "state.kv_page_sum", "P0")
 
 
-def heartbeat(*, alive: bool = True, tokens: int = 0, **counters: Any) -> dict[str, Any]:
-    return {
-        "alive": alive,
-        "stalled": False,
-        "stats": {"tokens_released": tokens, "pages_used": 3, "pages_total": 12},
-        "breaker": {"flash": "open", "sdpa": "closed"},
-        "counters": {"checks": {}, "failures": {}, "causes": {}, **counters},
-    }
+def text_of(numbers: Numbers, accept: str = "") -> str:
+    return page(numbers, accept)[0].decode()
 
 
-def samples(replicas: dict[str, dict[str, Any]]) -> dict[tuple[str, frozenset[Any]], float]:
-    text = GatewayMetrics(lambda: replicas).text().decode()
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def value(replicas: dict[str, dict[str, Any]], name: str, **labels: str) -> float:
-    return samples(replicas)[name, frozenset(labels.items())]
-
-
-def test_every_metric_of_the_catalogue_is_on_the_page_with_its_type() -> None:
-    """What is declared is exported, and nothing else."""
-    text = GatewayMetrics(lambda: {"a": heartbeat()}).text().decode()
-    families = {family.name: family.type for family in text_string_to_metric_families(text)}
+def test_every_metric_of_the_catalogue_is_on_the_page_with_its_type_and_help() -> None:
+    """What is declared is exported, and nothing else, before anything was counted."""
+    families = {one.name: one for one in text_string_to_metric_families(text_of(Numbers()))}
     declared = {
         metric.name.removesuffix("_total") if metric.type is MetricType.COUNTER else metric.name: (
-            str(metric.type)
+            str(metric.type),
+            metric.help,
         )
         for metric in CATALOGUE
     }
-    created = {name for name in families if name.endswith("_created")}
-    assert {name: kind for name, kind in families.items() if name not in created} == declared
+    assert {name: (one.type, one.documentation) for name, one in families.items()} == declared
 
 
-def test_a_counter_is_the_sum_of_the_living_and_the_dead() -> None:
-    """A replica that was killed takes nothing with it: a counter never goes down."""
-    key = "attention/numerical/ok"
-    replicas = {
-        "dead": heartbeat(alive=False, tokens=5, checks={key: 7}, unverified_tokens=1),
-        "new": heartbeat(tokens=2, checks={key: 4}, unverified_tokens=0),
+def test_buckets_are_cumulative_and_a_histogram_counts_what_they_hold() -> None:
+    """Files keep each bucket by itself; the objective of 2 s is an edge."""
+    numbers = Numbers()
+    for part, value in (("0.1", 2.0), ("2.0", 3.0), ("+Inf", 1.0), (SUM, 70.5)):
+        numbers.put(metric_key(TIME_TO_FIRST_TOKEN.name, part, ("m",)), value)
+    name = TIME_TO_FIRST_TOKEN.name
+    found = {
+        (sample.name, sample.labels.get("le")): sample.value
+        for family in text_string_to_metric_families(text_of(numbers))
+        for sample in family.samples
     }
-    labels = {"operator": "attention", "layer": "numerical", "result": "ok"}
-    assert value(replicas, "tocsin_checks_total", **labels) == 11
-    assert value(replicas, "tocsin_tokens_generated_total") == 7
-    assert value(replicas, "tocsin_unverified_tokens_total") == 1
+    assert found[f"{name}_bucket", "0.05"] == 0
+    assert found[f"{name}_bucket", "0.1"] == 2
+    assert found[f"{name}_bucket", "2.0"] == 5
+    assert found[f"{name}_bucket", "+Inf"] == found[f"{name}_count", None] == 6
+    assert found[f"{name}_sum", None] == 70.5
 
 
-def test_a_failure_has_its_four_labels() -> None:
-    """They are what an alert groups by."""
-    replicas = {
-        "a": heartbeat(failures={"kv_read/state/state.kv_page_sum/P0": 2}),
-    }
-    labels = {"operator": "kv_read", "layer": "state", "check": "state.kv_page_sum"}
-    assert value(replicas, "tocsin_check_failures_total", priority="P0", **labels) == 2
+def test_openmetrics_carries_the_exemplar_of_a_failure_and_text_does_not() -> None:
+    """From an alert's counter one gets to the trace and to the reproduction."""
+    key = metric_key(CHECK_FAILURES.name, "", FAILURE)
+    labels = {"trace_id": "ab" * 16, "failure_id": "01JABCDEF0000000000000000"}
+    numbers = Numbers({key: 3.0}, {key: Exemplar(labels, 1.0, 1_700_000_000.0)})
+    text = text_of(numbers, OPENMETRICS)
+    samples = [
+        sample
+        for family in openmetrics_families(text)
+        if family.name == CHECK_FAILURES.name.removesuffix("_total")
+        for sample in family.samples
+    ]
+    assert [(one.value, one.exemplar and one.exemplar.labels) for one in samples] == [(3.0, labels)]
+    assert labels["failure_id"] not in text_of(numbers)
 
 
-def test_a_breaker_is_in_exactly_one_state() -> None:
-    """One series a state, so that a rule can name the state it waits for."""
-    replicas = {"a": heartbeat()}
-
-    def state(name: str) -> float:
-        return value(replicas, "tocsin_breaker_state", replica="a", backend="flash", state=name)
-
-    assert (state("open"), state("closed"), state("half_open")) == (1, 0, 0)
+def test_the_type_of_the_page_is_what_was_asked_for() -> None:
+    """Prometheus negotiates; a person with a browser gets text."""
+    assert page(Numbers(), OPENMETRICS)[1].startswith("application/openmetrics-text")
+    assert page(Numbers(), "text/html")[1].startswith("text/plain; version=0.0.4")
 
 
-def test_a_dead_or_stalled_replica_is_not_up_and_its_gauges_are_gone() -> None:
-    """A gauge of the dead would stand still for ever."""
-    stalled = {**heartbeat(), "stalled": True}
-    replicas = {"dead": heartbeat(alive=False), "stalled": stalled, "well": heartbeat()}
-    up = {name: value(replicas, "tocsin_replica_up", replica=name) for name in replicas}
-    assert up == {"dead": 0, "stalled": 0, "well": 1}
-    usage = {key for key in samples(replicas) if key[0] == "tocsin_kv_cache_usage_ratio"}
-    assert len(usage) == 2
-    assert value(replicas, "tocsin_kv_cache_usage_ratio", replica="well") == 0.25
+def test_counters_of_several_nodes_are_added_and_gauges_are_not() -> None:
+    """The gateway's page speaks for the cluster."""
+    tokens, series = metric_key(TOKENS.name, "", ("m",)), metric_key(HUB_SERIES.name, "", ())
+    total = added(Numbers({tokens: 5.0, series: count}) for count in (30.0, 20.0))
+    assert total.values == {tokens: 10.0, series: 30.0}
 
 
-def test_every_outcome_stands_at_zero_from_the_start() -> None:
-    """A rate needs a first value."""
-    assert [value({}, "tocsin_requests_total", outcome=one) for one in OUTCOMES] == [0.0] * 5
+def test_keys_of_another_version_are_left_out() -> None:
+    """A file of yesterday's release has labels that today's metric has not."""
+    numbers = Numbers()
+    for key in ('["tocsin_gone_total", "", "x"]', metric_key(TOKENS.name, "", ()), "closed"):
+        numbers.put(key, 1.0)
+    assert numbers.values == {}
+
+
+def test_series_are_counted_as_the_page_shows_them() -> None:
+    """The budget is about what Prometheus keeps."""
+    numbers = Numbers({metric_key(TOKENS.name, "", ("m",)): 1.0})
+    for part in (*("0.01", "+Inf"), SUM):
+        numbers.put(metric_key(TIME_TO_FIRST_TOKEN.name, part, ("m",)), 1.0)
+    assert sample_count(numbers) == 1 + 3 + 1

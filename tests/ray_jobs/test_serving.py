@@ -59,7 +59,7 @@ async def test_a_stream_and_a_whole_answer_are_the_same_verified_tokens(serving:
     assert [chunk.index for chunk in streamed.chunks] == list(range(12))
     assert streamed.usage_tokens == whole.usage_tokens == 12
     text = serving.get("/metrics").text
-    assert "tocsin_unverified_tokens_total 0.0" in text
+    assert f'tocsin_unverified_tokens_total{{model="{serving.model}"}} 0.0' in text
     assert serving.get("/health").status_code == 200
     assert serving.get("/v1/models").json()["data"][0]["id"] == serving.model
 

@@ -1,0 +1,48 @@
+"""The node folder: where the processes of one machine keep metrics, journal, snapshots, spans."""
+
+import os
+import tempfile
+from pathlib import Path
+
+_MODE = 0o700
+
+
+def node_folder(folder: Path | None = None) -> Path:
+    """The folder of this node, made if need be: `folder`, `$TOCSIN_STATE`, or one of this user's.
+
+    All processes of a machine share it; prompts and answers may be in it, so others cannot read it.
+    """
+    if folder is None:
+        chosen = os.environ.get("TOCSIN_STATE")
+        own = Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}" / "node"
+        folder = Path(chosen) if chosen else own
+    if not folder.is_dir():
+        folder.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        folder.mkdir(mode=_MODE, exist_ok=True)
+    return folder
+
+
+def metrics_folder(folder: Path | None = None) -> Path:
+    """Files of counters and gauges, one a process."""
+    return _below(folder, "metrics")
+
+
+def journal_folder(folder: Path | None = None) -> Path:
+    """Failure records, one file a replica."""
+    return _below(folder, "journal")
+
+
+def snapshots_folder(folder: Path | None = None) -> Path:
+    """Recorded calls of failures, one folder each."""
+    return _below(journal_folder(folder).parent, "journal/snapshots")
+
+
+def spans_folder(folder: Path | None = None) -> Path:
+    """Spans of traces, one file a process."""
+    return _below(folder, "spans")
+
+
+def _below(folder: Path | None, name: str) -> Path:
+    below = node_folder(folder) / name
+    below.mkdir(mode=_MODE, exist_ok=True)
+    return below
