@@ -11,6 +11,7 @@ import typer
 
 from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.terms import Profile
+from tocsin.ray_jobs.commands.alerts import alerts_app, relay_beside
 from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.commands.monitor import monitor
@@ -21,6 +22,7 @@ _DEFAULT_EXPERIMENT = "first-light"
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 chaos_app = typer.Typer(no_args_is_help=True, help="Break the served model and judge its answers.")
 app.add_typer(chaos_app, name="chaos")
+app.add_typer(alerts_app, name="alerts")
 app.add_typer(dashboards_app, name="dashboards")
 app.command()(reproduce)
 app.command()(monitor)
@@ -45,6 +47,9 @@ def serve(
         str, typer.Option(help="built-in name, or folder of a model")
     ] = "smollm2-135m",
     max_length: Annotated[int, typer.Option(min=32, help="prompt and answer tokens")] = 1024,
+    alert_relay: Annotated[
+        Path | None, typer.Option(help="start an alert relay too (tocsin alerts example)")
+    ] = None,
 ) -> None:
     """Serve the checked model with an OpenAI-compatible interface until Ctrl-C."""
     from tocsin.engine.weights import prepare
@@ -66,7 +71,7 @@ def serve(
         pages=max(192, 8 * max_length // 16 + 1),
     )
     typer.echo(f"tocsin: starting {replicas} replicas of {options.served_name} …", err=True)
-    with Cluster(replicas), terminated_as_interrupt():
+    with relay_beside(alert_relay), Cluster(replicas), terminated_as_interrupt():
         served = deploy(options, host=host, port=port, token=token)
         typer.echo(f"tocsin: serving {options.served_name} at {served.url} (Ctrl-C stops it)")
         typer.echo(f"  curl {served.url}/v1/models")

@@ -66,9 +66,13 @@ class Degradations:
 class Degrades(Protocol):
     """`checker.degradation.Degrader`, as far as a follower needs it."""
 
-    def degrade(self, operator: str, *, reason: str, ttl_s: float, backend: str | None) -> None: ...
+    def degrade(self, operator: str, *, reason: str, ttl_s: float, backend: str | None) -> None:
+        """Put an order in force; given again it lasts longer."""
+        ...
 
-    def lift(self, operator: str, *, reason: str) -> None: ...
+    def lift(self, operator: str, *, reason: str) -> None:
+        """Take an order back."""
+        ...
 
 
 class Follower:

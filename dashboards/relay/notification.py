@@ -89,6 +89,11 @@ class Notification(_Foreign):
         return min(alert.priority for alert in self.firing or self.alerts)
 
     @property
+    def drill(self) -> bool:
+        """Whether every alert comes from a model that is attacked on purpose."""
+        return all(alert.labels.get("chaos") == "true" for alert in self.alerts)
+
+    @property
     def pages(self) -> bool:
         """Whether somebody must be woken."""
         return bool(self.firing) and self.priority == Priority.P0

@@ -30,6 +30,7 @@ def render(letter: Letter, language: str, style: Style) -> Text:
     values: dict[str, Any] = {
         "about": letter.about,
         "priority": notification.priority if notification else "none",
+        "drill": notification is not None and notification.drill,
         "firing": [_seen(a, letter, language) for a in notification.firing] if notification else [],
         "resolved": (
             [_seen(a, letter, language) for a in notification.resolved] if notification else []

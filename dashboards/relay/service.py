@@ -164,6 +164,10 @@ class Relay:
             self.couriers[letter.receiver].put(letter)
         return letters
 
+    def undelivered(self) -> list[Letter]:
+        """Letters on disk: those on their way and the dead."""
+        return [*self._spool.waiting(), *self._spool.dead()]
+
     def health(self) -> dict[str, Any]:
         """JSON-safe: how many letters wait, and how many of this process died."""
         return {

@@ -1,0 +1,118 @@
+"""What the alert relay finds on this node: the facts of a failure, and its reproduction."""
+
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tocsin.checker.journal import find_record, latest_record, snapshot_folder
+from tocsin.checker.snapshot import load_document
+from tocsin.core.errors import TocsinError
+from tocsin.dashboards.relay.evidence import Evidence, Reproduction
+from tocsin.ray_jobs.places import journal_folder, spans_folder
+from tocsin.ray_jobs.tracing.read import spans_of
+
+LATEST = "latest"
+_REPRODUCE_S = 120.0
+_PACKAGES = ("tocsin", "torch", "transformers", "ray", "numpy")
+# Torch is loaded in a process of its own: the relay stays small, and no shrinking holds it up.
+_COMMAND = "from tocsin.ray_jobs.cli import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """Reads the node folder, where replicas of this machine leave journal, snapshots and spans.
+
+    Attributes:
+        folder: the node folder; None: this user's.
+        reproductions: where reproductions are written, one folder a failure.
+    """
+
+    folder: Path | None
+    reproductions: Path
+
+    def find(self, failure: str) -> Evidence | None:
+        """Facts of a failure id or of `latest:<operator>`, None where nothing was recorded."""
+        record = self._record(failure)
+        if record is None:
+            return None
+        failure_id = str(record["failure_id"])
+        snapshot = snapshot_folder(journal_folder(self.folder), failure_id)
+        return Evidence(
+            failure_id=failure_id,
+            record=record,
+            call=_document(snapshot),
+            snapshot=snapshot,
+            spans=[span.to_json() for span in self._spans(failure_id, record)],
+            environment=_environment(record),
+        )
+
+    def reproduce(self, failure: str) -> Reproduction | None:
+        """Write the reproduction of a failure, or find the one that is there; may take a minute."""
+        record = self._record(failure)
+        if record is None:
+            return None
+        failure_id = str(record["failure_id"])
+        target = self.reproductions / failure_id
+        command = f"tocsin reproduce {failure_id}"
+        if not any(target.glob("test_*.py")):
+            where = ["--folder", str(self.folder)] if self.folder is not None else []
+            words = ["reproduce", failure_id, "--out", str(target), *where]
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-c", _COMMAND, *words],
+                    capture_output=True,
+                    timeout=_REPRODUCE_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return None
+            if done.returncode:
+                return None
+        test = next(iter(sorted(target.glob("test_*.py"))), None)
+        return Reproduction(command, test) if test is not None else None
+
+    def _record(self, failure: str) -> dict[str, Any] | None:
+        journal = journal_folder(self.folder)
+        if failure == LATEST:
+            return latest_record(journal)
+        if failure.startswith(f"{LATEST}:"):
+            return latest_record(journal, failure.partition(":")[2])
+        return find_record(journal, failure)
+
+    def _spans(self, failure_id: str, record: Mapping[str, Any]) -> list[Any]:
+        if not record.get("trace_id"):
+            return []
+        return spans_of(spans_folder(self.folder), failure_id=failure_id)
+
+
+def _document(snapshot: Path | None) -> dict[str, Any]:
+    if snapshot is None:
+        return {}
+    try:
+        return load_document(snapshot)
+    except (TocsinError, OSError, ValueError):
+        return {}  # it is being written, or was archived meanwhile
+
+
+def _environment(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the failing process wrote about itself, then this machine."""
+    written = record.get("environment")
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        **(written if isinstance(written, Mapping) else {}),
+        "replica": record.get("replica", ""),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        **versions,
+    }

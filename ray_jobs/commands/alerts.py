@@ -1,0 +1,171 @@
+"""`tocsin alerts …`: the relay from Alertmanager to robots and pagers, drills, dead letters."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.core.errors import SpecError
+from tocsin.ray_jobs.commands.edge import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tocsin.dashboards.relay.courier import Count
+    from tocsin.dashboards.relay.letter import Letter
+    from tocsin.dashboards.relay.service import Relay
+    from tocsin.ray_jobs.alert_evidence import NodeEvidence
+
+EXIT_UNDELIVERED = 1
+_DELIVER_S = 120.0
+_STOP_S = 15.0
+
+alerts_app = typer.Typer(no_args_is_help=True, help="Bring alerts to people, and prove that.")
+
+Config = Annotated[
+    Path, typer.Option("--config", help="the relay's file; see tocsin alerts example")
+]
+
+
+@alerts_app.command()
+@one_line
+def example() -> None:
+    """Print a configuration file to start from."""
+    from tocsin.dashboards.relay.example import EXAMPLE
+
+    typer.echo(EXAMPLE, nl=False)
+
+
+@alerts_app.command()
+@one_line
+def relay(
+    config: Config,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="instead of the file's; 0: any free one")
+    ] = None,
+    node: Annotated[
+        Path | None, typer.Option(help="node folder with the journal; default: this user's")
+    ] = None,
+) -> None:
+    """Take Alertmanager's notifications and bring them to robots and pagers until Ctrl-C."""
+    import uvicorn
+
+    from tocsin.dashboards.relay.app import relay_app
+    from tocsin.dashboards.relay.config import load_config
+    from tocsin.ray_jobs.alert_evidence import NodeEvidence
+    from tocsin.ray_jobs.cluster import check_port, free_port
+    from tocsin.ray_jobs.delivery_meter import delivery_counter
+
+    known = load_config(config)
+    host = known.listen.host
+    chosen = known.listen.port if port is None else port
+    chosen = chosen or free_port(host)
+    check_port(host, chosen)
+    evidence = NodeEvidence(node, known.state / "reproductions")
+    made = _relay(config, evidence, delivery_counter("relay"))
+    receivers = ", ".join(sorted(made.couriers))
+    typer.echo(f"tocsin: alert relay at http://{host}:{chosen}/alerts/<receiver>: {receivers}")
+    settings = uvicorn.Config(
+        relay_app(made),
+        host=host,
+        port=chosen,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
+    uvicorn.Server(settings).run()  # ends well on SIGINT and SIGTERM
+
+
+@alerts_app.command()
+@one_line
+def send(
+    config: Config,
+    receivers: Annotated[list[str] | None, typer.Argument(help="names; none: all")] = None,
+) -> None:
+    """Send a drill message, so that you know before the night that it arrives; 1 if it did not."""
+    made = _relay(config)
+    unknown = sorted(set(receivers or []) - set(made.couriers))
+    if unknown:
+        known = ", ".join(sorted(made.couriers))
+        raise SpecError(f"alerts send: found no receiver {', '.join(unknown)}, expected {known}")
+    _deliver(made, lambda: [made.drill(name) for name in receivers or sorted(made.couriers)])
+
+
+@alerts_app.command()
+@one_line
+def redeliver(
+    config: Config,
+    receiver: Annotated[str | None, typer.Argument(help="name; none: all")] = None,
+) -> None:
+    """Send the dead letters again; 1 if one is still not taken, and then it stays a dead letter."""
+    made = _relay(config)
+    _deliver(made, lambda: made.redeliver(receiver))
+
+
+@contextmanager
+def relay_beside(config: Path | None) -> Iterator[None]:
+    """A relay in a process of its own while the block lasts; none without a configuration.
+
+    Raises:
+        SpecError: the configuration is not right: known before anything else is started.
+    """
+    if config is None:
+        yield
+        return
+    _relay(config)
+    command = Path(sys.executable).with_name("tocsin")
+    child = subprocess.Popen([str(command), "alerts", "relay", "--config", str(config)])
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait(_STOP_S)
+
+
+def _relay(
+    config: Path,
+    evidence: "NodeEvidence | None" = None,
+    count: "Count | None" = None,
+) -> "Relay":
+    """A relay from its file; what httpx logs holds the URLs of robots, which are secrets."""
+    from tocsin.dashboards.relay.config import load_config
+    from tocsin.dashboards.relay.service import Relay
+
+    for name in ("httpx", "httpcore", "apprise"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return Relay(
+        load_config(config),
+        reproduce=evidence.reproduce if evidence else None,
+        evidence=evidence.find if evidence else None,
+        count=count or (lambda receiver, result: None),
+    )
+
+
+def _deliver(made: "Relay", letters: "Callable[[], list[Letter]]") -> None:
+    """Bring letters by ourselves, beside a relay that may run: each says what became of it."""
+
+    async def deliver() -> list[str]:
+        chosen = letters()
+        tasks = [asyncio.ensure_future(courier.run()) for courier in made.couriers.values()]
+        try:
+            await asyncio.wait_for(made.emptied(), _DELIVER_S)
+        except TimeoutError:
+            typer.echo(f"tocsin: not all within {_DELIVER_S:.0f} s", err=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [letter.id for letter in chosen]
+
+    ids = asyncio.run(deliver())
+    lost = {letter.id: letter for letter in made.undelivered() if letter.id in ids}
+    typer.echo(f"tocsin: {len(ids) - len(lost)} of {len(ids)} delivered")
+    for letter in lost.values():
+        typer.echo(f"  {letter.receiver}: {letter.error}", err=True)
+    if lost:
+        raise typer.Exit(EXIT_UNDELIVERED)
