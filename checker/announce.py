@@ -1,17 +1,39 @@
 """Every alarm becomes a failure: counted, journalled, and told with all that followed from it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from tocsin.checker.capture import Captured, capture, store
 from tocsin.checker.counters import Counters
-from tocsin.checker.journal import Journal
-from tocsin.checker.record import failure_record
+from tocsin.checker.journal import Admission, Journal
+from tocsin.checker.journal.files import SNAPSHOTS
+from tocsin.checker.record import code_of, failure_record
 from tocsin.checker.recovery import Outcome, Resolution
+from tocsin.checker.runtime import Runtime
+from tocsin.checker.surroundings import Surroundings
 from tocsin.core.clock import Clock
 from tocsin.core.history import Event, EventKind
 from tocsin.core.ids import new_ulid
 from tocsin.core.protocols import Sink, StepAttempt
 from tocsin.core.terms import Action, Cause, Operator
 from tocsin.core.verdict import Failure, Finding
+
+
+@dataclass(slots=True)
+class Opening:
+    """A failure between its alarm and its settlement.
+
+    Attributes:
+        admission: what the journal does with it.
+        captured: its calls.
+        stored: they are on their way to the disk.
+    """
+
+    failure_id: str
+    admission: Admission
+    captured: Captured
+    stored: bool = False
 
 
 class Announcer:
@@ -26,8 +48,16 @@ class Announcer:
         counters: Counters,
         replica: str,
         model_name: str,
+        recorded: Callable[[Failure], None],
+        surroundings: Surroundings,
     ) -> None:
-        """Nothing is labelled yet."""
+        """Nothing is labelled yet.
+
+        Args:
+            recorded: hears of a failure before anything else is done about it.
+        """
+        self._recorded = recorded
+        self._surroundings = surroundings
         self.journal = journal
         self._sink = sink
         self._clock = clock
@@ -36,8 +66,36 @@ class Announcer:
         self._model_name = model_name
         self._labels: tuple[str, ...] = ()
 
+    def open(self, attempt: StepAttempt, first: Outcome, runtime: Runtime) -> Opening:
+        """A failure begins: its calls are taken, before the step is run again and they are gone."""
+        findings = first.findings
+        operator = str(findings[0].operator if findings else Operator.ATTENTION)
+        code = code_of(findings[0] if findings else None, first.error)
+        pairs = dict.fromkeys((str(one.operator), one.check) for one in findings)
+        failure_id = new_ulid(int(self._clock.wall_s() * 1000))
+        admission = self.journal.admit(operator, code, failure_id, tuple(pairs))
+        captured = capture(
+            runtime.evaluation.kept.calls,
+            findings,
+            admission,
+            runtime.units,
+            self.journal.settings,
+            self._counters,
+        )
+        opening = Opening(failure_id, admission, captured)
+        if captured.exhibits:
+            prompts = self.journal.settings.journal_prompts
+            request = self._surroundings.request_document(attempt, prompts=prompts)
+            opening.stored = store(
+                self.journal, failure_id, captured.exhibits, runtime.units, request
+            )
+            if not opening.stored and self.journal.folder is not None:
+                captured.note = "no snapshot: too many wait for the disk already"
+        return opening
+
     def failure(
         self,
+        opening: Opening,
         attempt: StepAttempt,
         first: Outcome,
         resolution: Resolution,
@@ -54,7 +112,7 @@ class Announcer:
         requests = dict.fromkeys(attempt.request_ids[row] for row in sorted(rows))
         requests.update(dict.fromkeys(sorted(resolution.recompute)))
         failure = Failure(
-            failure_id=new_ulid(),
+            failure_id=opening.failure_id,
             findings=findings,
             request_ids=tuple(requests),
             step=attempt.step,
@@ -63,7 +121,8 @@ class Announcer:
             pages=tuple(resolution.pages),
             runs=resolution.runs,
         )
-        self._publish(failure, attempt, (self._clock.now_ns() - began_ns) / 1e6, resolution, first)
+        duration_ms = (self._clock.now_ns() - began_ns) / 1e6
+        self._publish(opening, failure, attempt, duration_ms, resolution, first)
         self._tell_consequences(failure, attempt, resolution, actions)
         return failure
 
@@ -71,25 +130,30 @@ class Announcer:
         self, attempt: StepAttempt, finding: Finding, actions: tuple[Action, ...]
     ) -> Failure:
         """The watermark was crossed under a step that was itself clean."""
+        failure_id = new_ulid(int(self._clock.wall_s() * 1000))
+        admission = self.journal.admit(str(finding.operator), finding.check, failure_id)
         failure = Failure(
-            failure_id=new_ulid(),
+            failure_id=failure_id,
             findings=(finding,),
             request_ids=(),
             step=attempt.step,
             cause=Cause.PERSISTENT,
             action=_gravest(actions),
         )
-        self._publish(failure, attempt, 0.0, None, None)
+        opening = Opening(failure_id, admission, Captured())
+        self._publish(opening, failure, attempt, 0.0, None, None)
         return failure
 
     def _publish(
         self,
+        opening: Opening,
         failure: Failure,
         attempt: StepAttempt,
         duration_ms: float,
         resolution: Resolution | None,
         first: Outcome | None,
     ) -> None:
+        self._recorded(failure)
         counters = self._counters
         counters.causes[str(failure.cause)] += 1
         for finding in failure.findings:
@@ -107,9 +171,14 @@ class Announcer:
             backend=first.backend if first is not None else attempt.backend,
             settled_on=attempt.backend,
             duration_ms=duration_ms,
+            admission=opening.admission,
+            surroundings=self._surroundings,
+            described=opening.captured.described,
+            snapshot=f"{SNAPSHOTS}/{failure.failure_id}" if opening.stored else "",
+            snapshot_note=opening.captured.note,
             error=error,
         )
-        self.journal.write(record)
+        self.journal.write(record, opening.admission)
         if failure.findings or error is None:
             self._tell(attempt.step, EventKind.CHECK_FAILED, record)
         if resolution is not None:

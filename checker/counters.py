@@ -18,6 +18,12 @@ class Counters:
         steps: steps settled; reruns: further runs of a step by the ladder.
         unverified_tokens: tokens released with no verdict behind them.
         verified_tokens: tokens released after their verdict.
+        journal_dropped: lines and snapshots that the disk did not take; journal_lost: finished
+            files that went for the cap without a copy; snapshots_dropped: too much waited.
+        nonfinite: values in the tensors of recorded failures, by (operator, "nan" or "inf").
+        log_records: failure records by (operator, what the journal did with them).
+        archive_failures: journal files that could not be archived; archive_lag_s: age of the
+            oldest rotated one that waits for it, 0 when none does.
     """
 
     checks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -25,6 +31,10 @@ class Counters:
     causes: Counter[str] = field(default_factory=Counter)
     check_errors: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
+    nonfinite: Counter[tuple[str, str]] = field(default_factory=Counter)
+    log_records: Counter[tuple[str, str]] = field(default_factory=Counter)
+    archive_failures: int = 0
+    archive_lag_s: float = 0.0
     steps: int = 0
     reruns: int = 0
     unverified_tokens: int = 0
@@ -32,6 +42,8 @@ class Counters:
     pages_quarantined: int = 0
     weights_repaired: int = 0
     journal_dropped: int = 0
+    journal_lost: int = 0
+    snapshots_dropped: int = 0
 
     def as_dict(self) -> Mapping[str, object]:
         """JSON-safe copy: keys of several words are joined with a slash."""

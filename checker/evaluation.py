@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from tocsin.checker import batching
-from tocsin.checker.buffer import VerdictBuffer
+from tocsin.checker.buffer import Reading, VerdictBuffer
 from tocsin.checker.counters import Counters
 from tocsin.checker.finding import make_finding
 from tocsin.checker.forms import Form, SoundForms, form_of
+from tocsin.checker.kept import KeptCalls
 from tocsin.checker.sites import Site, SiteTable
 from tocsin.checker.structure import assume_sound
 from tocsin.core.calls import Call
-from tocsin.core.terms import Operator
+from tocsin.core.terms import Layer, Operator
 from tocsin.core.verdict import Finding, Verdict
 
 WATERMARK = "memory.watermark"
@@ -28,6 +29,7 @@ class Evaluation:
 
     Attributes:
         veto: a host-side check alarmed.
+        kept: the calls of the run by reference, for whoever must tell what failed.
 
     Args:
         defer: check small calls of equal form together at the end of the step.
@@ -57,11 +59,15 @@ class Evaluation:
         self._deferred = batching.Deferred()
         self._alone: set[str] = set()
         self._at_once: set[tuple[str, int | None]] = set()
+        self.kept = KeptCalls()
+        self._reading: Reading | None = None
+        self._layers = torch.empty(0, dtype=torch.int64)
 
     def again(self) -> None:
         """A run begins: forget what was heard."""
         self.buffer.reset(len(self._sites))
         self._deferred.clear()
+        self.kept.clear()
         self._order, self._idle = [], set()
         self._verdict, self.veto = None, False
         self._run_number += 1
@@ -87,11 +93,14 @@ class Evaluation:
         if form is None:
             by_value = by_form + by_value
         if not by_value:
+            self.kept.keep(call)
             return
         waits = self._defer and not before and (call.module, call.depth) not in self._at_once
         if form is not None and waits and self._deferred.take(call, by_value, form, sound=sound):
             self._order.extend(by_value)
+            self.kept.keep_small(call)
             return
+        self.kept.keep(call)
         assume_sound(call if sound else None)
         for site in by_value:
             self._run(site, call, before)
@@ -104,6 +113,20 @@ class Evaluation:
                 self._check_deferred()
             self._verdict = self._read(self._order)
         return self._verdict
+
+    def peaks(self) -> dict[Layer, float]:
+        """The largest ratio of each layer that did not alarm, in the verdict read last."""
+        if self._reading is None:
+            return {}
+        ratios = self._reading.ratios
+        if len(self._layers) < len(ratios):
+            layers = list(Layer)
+            self._layers = torch.tensor([layers.index(site.unit.layer) for site in self._sites.all])
+        worst = torch.where(ratios <= 1.0, ratios, 0.0).amax(dim=1)  # NaN is not within, so 0
+        peaks = torch.zeros(len(Layer)).scatter_reduce(
+            0, self._layers[: len(ratios)], worst, "amax"
+        )
+        return dict(zip(Layer, peaks.tolist(), strict=True))
 
     def _check_form(
         self, call: Call, sites: tuple[Site, ...], form: Form, known: SoundForms
@@ -215,7 +238,7 @@ class Evaluation:
             return Verdict()
         if idle := self._idle:
             order = [site for site in order if site.index not in idle]
-        reading = self.buffer.read(len(self._sites))
+        reading = self._reading = self.buffer.read(len(self._sites))
         over = set(reading.alarms())
         if not over:
             return Verdict(checks_run=len(order))

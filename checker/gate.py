@@ -1,6 +1,7 @@
 """The gate inside an engine: holds each step's tokens until its verdict is in, then settles."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,18 +9,23 @@ import torch
 from tocsin.checker.announce import Announcer
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.counters import Counters
+from tocsin.checker.degradation import Degrader, p0_reason
 from tocsin.checker.evaluation import WATERMARK
 from tocsin.checker.guard import Guard
 from tocsin.checker.journal import Journal
 from tocsin.checker.recovery import Ladder, Outcome, Resolution
 from tocsin.checker.settings import CheckerSettings
+from tocsin.checker.surroundings import Surroundings
 from tocsin.checker.watermark import REASON, Level, Watermark
 from tocsin.checker.weights import WeightStore
+from tocsin.checker.window import FailureWindow
 from tocsin.core.calls import WeightCall
 from tocsin.core.clock import Clock, SystemClock
 from tocsin.core.protocols import PageStore, Sink, StepAttempt
-from tocsin.core.terms import Action, Cause, Operator, Phase
+from tocsin.core.terms import Action, Cause, Layer, Operator, Phase
 from tocsin.core.verdict import Failure, Finding, Settlement
+
+Recorded = Callable[[Failure, str], None]
 
 _REQUESTS_REMEMBERED = 4096
 _DEGRADED_BACKEND = "sdpa"
@@ -33,6 +39,13 @@ class GuardGate:
         choice: the breaker that the engine asks for its backend.
         weights: sums and cold copy; None: weights are not verified.
         pages: the engine's paged memory; None: there is none.
+        recorded: hears of a failure first of all, with the operator that failed.
+        surroundings: what records say about requests, traces, chaos and the engine.
+
+    Attributes:
+        degrader: takes degrade orders; the gate gives its own when an operator fails too often.
+        settle_s: what the last settlement took, the verdict's reading included.
+        kind: of the last step, "prefill" or "decode".
     """
 
     def __init__(
@@ -48,6 +61,8 @@ class GuardGate:
         settings: CheckerSettings | None = None,
         replica: str = "",
         model_name: str = "",
+        recorded: Recorded | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Listen to the readings of free memory."""
         self.guard = guard
@@ -71,7 +86,14 @@ class GuardGate:
             counters=guard.runtime.counters,
             replica=replica,
             model_name=model_name,
+            recorded=self._heard,
+            surroundings=surroundings or Surroundings(),
         )
+        self.degrader = Degrader(choice, guard.runtime.switchboard, self._clock)
+        self.settle_s = 0.0
+        self.kind = ""
+        self._window = FailureWindow(self._clock)
+        self._recorded = recorded
         self._vetoed = False
         self._backend = ""
         self._step = -1
@@ -87,18 +109,27 @@ class GuardGate:
         """What was checked, found and repaired so far."""
         return self.guard.counters
 
+    def ratio_peaks(self) -> dict[Layer, float]:
+        """How near the checks of the last step came to their limits without an alarm, by layer."""
+        return self._runtime.evaluation.peaks()
+
     def close(self) -> None:
-        """Stop listening; the guard is detached by its owner."""
+        """Stop listening, finish the journal; the guard is detached by its owner."""
         self._unlisten()
+        self.journal.close()
 
     def open(self, attempt: StepAttempt) -> None:
         """A step begins, or is run again."""
+        self.degrader.expire()
         self._vetoed = False
         self._backend = attempt.backend
+        kept = self._runtime.evaluation.kept
         if attempt.step != self._step:
             self._step = attempt.step
+            kept.bytes_max = self.journal.settings.capture_bytes_max
             self._runtime.begin(attempt.step)
         else:
+            kept.bytes_max = 0  # only the first run is told about
             self._runtime.again()
 
     def may_launch(self) -> bool:
@@ -123,20 +154,25 @@ class GuardGate:
                 failures = (self._announcer.low_memory(attempt, low_memory, actions),)
                 self._low_memory = None
         else:
+            opening = self._announcer.open(attempt, first, self._runtime)
             resolution = self._ladder.climb(attempt, first)
             actions = self._actions(attempt, resolution)
             low_memory = self._low_memory
             failures = (
-                self._announcer.failure(attempt, first, resolution, actions, low_memory, began_ns),
+                self._announcer.failure(
+                    opening, attempt, first, resolution, actions, low_memory, began_ns
+                ),
             )
             self._low_memory = None
         if resolution.last.error is None and not resolution.last.findings:
             self.choice.succeeded(resolution.last.backend)
         self._runtime.end()
+        self._runtime.evaluation.kept.clear()
         checks_ran = self._runtime.verdict().checks_run > 0
         labels = self.choice.degraded(resolution.last.backend)
         self._announcer.label(labels, attempt.step)
         self._count(attempt, actions, checks_ran)
+        self.kind, self.settle_s = attempt.kind, (self._clock.now_ns() - began_ns) / 1e9
         return Settlement(actions, labels, checks_ran, failures)
 
     def status(self) -> dict[str, Any]:
@@ -150,6 +186,17 @@ class GuardGate:
             },
             "counters": self.counters.as_dict(),
         }
+
+    def _heard(self, failure: Failure) -> None:
+        """A failure is recorded: counted where no kill undoes it, and too many of them degrade."""
+        first = failure.findings[0].operator if failure.findings else Operator.ATTENTION
+        operator = str(first)
+        if self._recorded is not None:
+            self._recorded(failure, operator)
+        crossed, reason = self._window.tick(operator), p0_reason(operator)
+        # An order that has run out while the operator goes on failing is given again.
+        if crossed or (self._window.over(operator) and not self.degrader.in_force(reason)):
+            self.degrader.degrade(operator, reason=reason)
 
     def _outcome(
         self, attempt: StepAttempt, error: Exception | None, *, scrub: bool = False

@@ -44,6 +44,9 @@ class Runtime:
         thresholds: limits by check id that differ from the declared ones.
         device: where the ratios are kept: the model's.
         defer: check small calls of equal form together at the end of the step.
+
+    Attributes:
+        installs: how often the set of checks was chosen: it may have changed when this has.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Runtime:
         )
         self.active = False
         self.step = -1
+        self.installs = 0
         self._clock: Clock = clock or SystemClock()
         self._sink = sink
         self._replica = replica
@@ -132,6 +136,11 @@ class Runtime:
         self.active = False
         self._unlisten()
 
+    @property
+    def units(self) -> Mapping[str, Check]:
+        """Every check by id, with the limits in force."""
+        return self._units
+
     def running(self) -> tuple[str, ...]:
         """Ids of the checks that listen now."""
         return tuple(unit.id for unit in self._units.values() if self._wants(unit))
@@ -150,6 +159,7 @@ class Runtime:
     def _install(self) -> None:
         """Listen exactly where the profile in force wants it."""
         self._unlisten()
+        self.installs += 1
         self._revision = self.switchboard.revision
         wanted: dict[tuple[Operator, Phase], list[Check]] = {}
         for unit in sorted(self._units.values(), key=lambda u: (list(Layer).index(u.layer), u.id)):

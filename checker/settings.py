@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tocsin.checker.journal.settings import JournalSettings
 from tocsin.core.terms import Profile
 
 GIB = 1 << 30
@@ -32,8 +33,7 @@ class CheckerSettings(BaseModel):
     """Recomputations of one request before it is refused."""
     legitimate_ratio_max: float = Field(default=8.0, ge=1.0)
     """A ratio above this is never taken for rounding, whatever two backends agree on."""
-    journal_bytes_max: int = Field(default=64 << 20, ge=4096)
-    journal_files_max: int = Field(default=4, ge=1)
+    journal: JournalSettings = Field(default_factory=JournalSettings)
 
     @model_validator(mode="after")
     def _watermarks_in_order(self) -> "CheckerSettings":

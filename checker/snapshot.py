@@ -12,7 +12,7 @@ import os
 import shutil
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,19 +41,33 @@ def save_call(
     folder: Path,
     about: Mapping[str, Any] | None = None,
     *,
-    number: int = 1,
     extra: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Write one call; an existing folder keeps its other calls.
+    """Write one call; see `save_calls`.
 
     Args:
-        call: any record of `tocsin.core.calls`, on any device.
         about: what else the document shall say: failure_id, check, ratio, thresholds, …
-        number: 1 for the first failing call of a failure; others are stored beside it.
-        extra: further JSON documents by file name, for example `request.json`.
 
     Returns:
         The document as written to `call.json`.
+    """
+    return save_calls(folder, ((call, about or {}),), extra)[0]
+
+
+def save_calls(
+    folder: Path,
+    exhibits: Sequence[tuple[Call, Mapping[str, Any]]],
+    extra: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """Write the calls of one failure, the first failing one as `call.json`, then `call-2.json`, …
+
+    Args:
+        folder: a snapshot that is there already is replaced.
+        exhibits: calls on any device, each with what its document shall say beside.
+        extra: further JSON documents by file name, for example `request.json`.
+
+    Returns:
+        The documents as written.
 
     Raises:
         EnvironmentFault: safetensors is not installed.
@@ -62,30 +76,31 @@ def save_call(
     _need_safetensors()
     from safetensors.torch import save
 
-    tensors: dict[str, Tensor] = {}
-    document = {
-        **(about or {}),
-        "record": type(call).__name__,
-        "operator": str(call.operator),
-        "module": call.module,
-        "depth": call.depth,
-    }
-    document.update(_split(call, tensors))
-    texts = {_named(DOCUMENT, number): document, **(extra or {})}
     work = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    documents: list[dict[str, Any]] = []
     try:
         work.mkdir(parents=True, exist_ok=True)
-        (work / _named(TENSORS, number)).write_bytes(save(tensors))
-        for name, content in texts.items():
+        for number, (call, about) in enumerate(exhibits, start=1):
+            tensors: dict[str, Tensor] = {}
+            document = {
+                **about,
+                "record": type(call).__name__,
+                "operator": str(call.operator),
+                "module": call.module,
+                "depth": call.depth,
+                **_split(call, tensors),
+            }
+            (work / _named(TENSORS, number)).write_bytes(save(tensors))
+            (work / _named(DOCUMENT, number)).write_text(_dumps(document), encoding="utf-8")
+            documents.append(document)
+        for name, content in (extra or {}).items():
             (work / name).write_text(_dumps(content), encoding="utf-8")
         if folder.exists():
-            for file in sorted(work.iterdir(), key=lambda one: one.suffix == ".json"):
-                file.replace(folder / file.name)
-        else:
-            work.rename(folder)
+            shutil.rmtree(folder)
+        work.rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return document
+    return documents
 
 
 def load_call(folder: Path, number: int = 1) -> Call:

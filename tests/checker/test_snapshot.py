@@ -18,6 +18,7 @@ from tocsin.checker.snapshot import (
     numbers,
     records,
     save_call,
+    save_calls,
     tensor_fields,
     with_tensors,
 )
@@ -201,7 +202,7 @@ def test_the_document_says_what_a_person_asks(tmp_path: Path) -> None:
 
 
 def test_a_failure_may_have_several_calls(tmp_path: Path) -> None:
-    """Proves that further calls stand beside the first and disturb it in nothing."""
+    """Proves that further calls stand beside the first, each with its own words."""
     first = LinearCall(x=torch.ones(1, 2), weight=torch.ones(2, 2))
     second = BatchCall(
         input_ids=torch.tensor([1]),
@@ -211,11 +212,11 @@ def test_a_failure_may_have_several_calls(tmp_path: Path) -> None:
         vocab_size=9,
         request_ids=("a", ""),
     )
-    save_call(first, tmp_path / "F")
-    save_call(second, tmp_path / "F", number=2)
+    save_calls(tmp_path / "F", [(first, {"check": "a"}), (second, {"check": "b"})])
     assert numbers(tmp_path / "F") == (1, 2)
     assert same(first, load_call(tmp_path / "F"))
     assert same(second, load_call(tmp_path / "F", 2))
+    assert load_document(tmp_path / "F", 2)["check"] == "b"
     assert [one.name for one in tmp_path.iterdir()] == ["F"]
 
 
