@@ -79,6 +79,9 @@ class WorkerTraces:
                         if found.kept and not told:
                             told = True
                             yield {"type": "trace", "why": found.kept}
+                        if isinstance(event, FinishEvent):  # nobody may ask for more after it
+                            self._end(found)
+                            found = None
                     yield step_event_to_wire(event)
             finally:
                 if found is not None:
