@@ -1,0 +1,1 @@
+"""From declarations to the files that Prometheus and Alertmanager read."""
