@@ -7,13 +7,9 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models import dashboard as models
-
 from tocsin.dashboards.grafana.drawing import SOURCE, both, drawn
 from tocsin.dashboards.grafana.files import DOCS_URL, GENERATED, TAG, TAG_CHAOS, as_text
+from tocsin.dashboards.grafana.sdk import JSONEncoder, builders, common, models
 from tocsin.dashboards.panel import Dashboard, Panel, Variable
 from tocsin.dashboards.panels import DASHBOARDS
 

@@ -1,20 +1,19 @@
 """One panel's declaration as Grafana's own builders draw it."""
 
-from grafana_foundation_sdk.builders import (
+from tocsin.dashboards.grafana.sdk import (
+    PromQueryFormat,
     bargauge,
+    builders,
+    common,
+    common_builders,
     heatmap,
+    models,
     prometheus,
     stat,
     statetimeline,
     table,
     timeseries,
 )
-from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models import dashboard as models
-from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-
 from tocsin.dashboards.panel import Kind, Level, Panel, Query, Threshold
 
 COLOURS = {

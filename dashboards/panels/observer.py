@@ -112,6 +112,7 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No failure has been recorded",
                     runbook="journal_archive_failing",
+                    width=12,
                 ),
                 Panel(
                     id="journal_bytes",
@@ -127,6 +128,7 @@ DASHBOARD = Dashboard(
                         Threshold(0.8 * JOURNAL_CAP_BYTES, Level.WARN),
                         Threshold(JOURNAL_CAP_BYTES, Level.BAD),
                     ),
+                    width=12,
                 ),
                 Panel(
                     id="archive_lag",
@@ -140,6 +142,7 @@ DASHBOARD = Dashboard(
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
                     runbook="journal_archive_failing",
                     thresholds=(Threshold(3600, Level.WARN), Threshold(86400, Level.BAD)),
+                    width=12,
                 ),
                 Panel(
                     id="archive_failures",
@@ -154,7 +157,6 @@ DASHBOARD = Dashboard(
                     runbook="journal_archive_failing",
                     thresholds=ANY_IS_BAD,
                     width=12,
-                    height=5,
                 ),
             ),
         ),

@@ -190,7 +190,7 @@ def test_a_range_is_the_interval_that_grafana_computes(
 
 @BY_QUERY
 def test_a_counter_is_asked_how_it_grows(board: Dashboard, panel: Panel, query: Query) -> None:
-    """A bare counter shows how old the process is; the few exceptions are named, with the reason."""
+    """A bare counter shows how old the process is; the few exceptions are named."""
     ranged = {
         node.vector_selector.name
         for node in _nodes(query.expr)
