@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tocsin.chaos.attribution import attribute
 from tocsin.chaos.case import Case, Prompt
 from tocsin.chaos.dispatch import Dispatcher
 from tocsin.chaos.fleet import Fleet
@@ -16,8 +17,10 @@ from tocsin.chaos.progress import Progress
 from tocsin.chaos.readings import progress_state
 from tocsin.chaos.safety import Safety
 from tocsin.chaos.spec import Experiment
+from tocsin.chaos.tally import Tally
 from tocsin.chaos.wal import WriteAheadLog
 from tocsin.chaos.watch import Watch
+from tocsin.core.chaos_meter import ChaosMeter, Unmetered
 from tocsin.core.clock import Clock
 from tocsin.core.errors import EnvironmentFault
 from tocsin.core.history import Event, EventKind, RequestRecord
@@ -45,6 +48,7 @@ class Conductor:
     clock: Clock
     log: WriteAheadLog
     progress: Progress
+    meter: ChaosMeter = field(default_factory=Unmetered)
     facts: dict[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] = field(default_factory=dict)
     golden: Mapping[str, GoldenAnswer] = field(default_factory=dict)
@@ -61,6 +65,11 @@ class Conductor:
     _end_ns: int = 0
     _tail_from_ns: int = 0
     _aborted_ns: int = 0
+    _tally: Tally = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is counted yet."""
+        self._tally = Tally(self.meter)
 
     async def conduct(self) -> None:
         """Run the experiment to its end, or until it is aborted; faults are healed either way.
@@ -70,6 +79,7 @@ class Conductor:
             OSError: the heal log cannot be written.
         """
         self._begun_ns = self.clock.now_ns()
+        self.meter.running(True)
         remove = self._hear_signals()
         try:
             await self._prepare()
@@ -81,6 +91,7 @@ class Conductor:
             try:
                 await self._heal()
             finally:
+                self.meter.running(False)
                 remove()
 
     def abort(self, reason: str) -> None:
@@ -210,6 +221,7 @@ class Conductor:
                     await dispatcher.tick()
                 else:
                     await dispatcher.follow()
+                self._tally.look(dispatcher.records, self.watch)
                 reason = safety.why_stop(load.records.values(), self.clock.now_ns())
                 if reason:
                     self.abort(reason)
@@ -265,6 +277,8 @@ class Conductor:
         self._tell("drain", self.load)
         await self._quiesce()
         await self._drain_events()
+        self._tally.look(self.dispatcher.records, self.watch)
+        self.meter.false_alarms(len(attribute(self.case()).false_alarms))
         self.log.write({"type": "end", "wall_s": self.clock.wall_s()})
 
     async def _quiesce(self) -> None:

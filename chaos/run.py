@@ -35,6 +35,7 @@ from tocsin.chaos.store import (
     write_json,
 )
 from tocsin.chaos.verdict import EXIT_INVALID, EXIT_SPEC, RunVerdict
+from tocsin.core.chaos_meter import ChaosMeter, Unmetered
 from tocsin.core.clock import Clock, SystemClock
 from tocsin.core.errors import SpecError, TocsinError
 from tocsin.core.system import System
@@ -52,6 +53,7 @@ def run(
     catalogue: Mapping[str, Fault] | None = None,
     arguments: str = "",
     keep: Callable[[Path], None] = lambda run_dir: None,
+    meter: ChaosMeter | None = None,
 ) -> int:
     """Run an experiment, judge it and write its files.
 
@@ -64,6 +66,7 @@ def run(
         arguments: how to run the same again, for the report and JUnit.
         keep: called with the run's folder between the end of the run and its judgement: it puts
             there what the servers left on disk.
+        meter: counts faults as they come and go; None: nobody does.
 
     Returns:
         Exit code: 0 pass, 1 violated, 2 unknown or vacuous, 3 invalid, 4 aborted, 5 not healed,
@@ -93,7 +96,7 @@ def run(
     except OSError as error:
         view.note(_disk_words(run_dir, error))
         return EXIT_INVALID
-    conductor = Conductor(spec, plan, system, time, log, view)
+    conductor = Conductor(spec, plan, system, time, log, view, meter or Unmetered())
     failure = _conduct(conductor, run_dir)
     log_error = _closing(log)
     if isinstance(failure, SpecError):

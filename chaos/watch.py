@@ -36,8 +36,16 @@ class Watch:
         """Whether a detector that means this fault has alarmed since it fired."""
         if record.planned.scope is Scope.CLIENT:
             return record.settled
+        return self.first_seen_ns(record) > 0
+
+    def first_seen_ns(self, record: OccurrenceRecord) -> int:
+        """When a detector that means this fault alarmed first since it fired, 0: none has."""
+        if not record.fired:
+            return 0
         wanted = set(record.planned.expect.detectors)
-        return record.fired and any(
-            t_ns >= record.fired_ns and replica == record.replica and wanted & set(names)
+        seen = [
+            t_ns
             for t_ns, replica, names in self._alarms
-        )
+            if t_ns >= record.fired_ns and replica == record.replica and wanted & set(names)
+        ]
+        return min(seen, default=0)

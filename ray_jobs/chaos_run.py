@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tocsin.chaos.run import run
 from tocsin.chaos.spec import Experiment
 from tocsin.engine.weights import prepare
 from tocsin.ray_jobs.application import deploy
+from tocsin.ray_jobs.chaos_file import ChaosFile
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.oracle import cache_folder, options_of
@@ -51,7 +52,10 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
         system = RaySystem(served, cache_folder())
         told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:
-            with annotated(told, (experiment.name,), progress.note):
+            with (
+                closing(ChaosFile(state)) as meter,
+                annotated(told, (experiment.name,), progress.note),
+            ):
                 return run(
                     experiment,
                     system,
@@ -59,6 +63,7 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
                     progress=progress,
                     arguments=arguments,
                     keep=partial(collect, state),
+                    meter=meter,
                 )
         finally:
             system.close()
