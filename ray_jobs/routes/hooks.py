@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 
+from tocsin.checker.breaker import CHAIN
 from tocsin.core.degrade import DEGRADE_TTL_S, DegradeOrder
 from tocsin.core.terms import Operator
 from tocsin.ray_jobs.bodies import error_body, validation_message
@@ -103,9 +104,13 @@ def orders_of(body: bytes) -> tuple[list[DegradeOrder], list[str] | None]:
     try:
         if "alerts" in data:
             return _of_alerts(_Notification.model_validate(data))
-        return [DegradeOrder.model_validate(data)], None
+        order = DegradeOrder.model_validate(data)
     except ValidationError as error:
         raise ValueError(validation_message(error.errors())) from error
+    if order.backend is not None and order.backend not in CHAIN:
+        known = ", ".join(CHAIN)
+        raise ValueError(f"backend: found {order.backend!r}, expected one of {known}, or none")
+    return [order], None
 
 
 def _of_alerts(notification: _Notification) -> tuple[list[DegradeOrder], list[str]]:
