@@ -4,7 +4,15 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from itertools import islice
 from typing import Any
+
+from tocsin.checker.degradation import p0_reason
+from tocsin.ray_jobs.degradations import Degradations
+from tocsin.ray_jobs.delivery_meter import delivery_counter
+from tocsin.ray_jobs.fleet_window import FleetWindow
+from tocsin.ray_jobs.pager import Pager, Paging
+from tocsin.ray_jobs.ticks import Tick
 
 BOARD = "tocsin-board"
 NAMESPACE = "tocsin"
@@ -37,14 +45,22 @@ class Board:
         self._changed = asyncio.Condition()
         self._stalled: set[str] = set()
         self._node = ""
+        self._hubs: dict[str, dict[str, Any]] = {}
+        self._window = FleetWindow()
+        self._crossings: list[tuple[str, str]] = []
+        self._degradations = Degradations(time.time)
+        self._pager = Pager(Paging())
 
-    async def watch(self, node: str) -> None:
+    async def watch(self, node: str, paging: Paging | None = None) -> None:
         """Look after heartbeats for ever; called once, by the one who made the board.
 
         Args:
             node: id of the board's own node: only there can a pid be looked at.
+            paging: who is told directly of what pages; None: nobody.
         """
         self._node = node
+        if paging is not None and paging.alertmanagers:
+            self._pager = Pager(paging, count=delivery_counter("pager"))
         while True:
             await asyncio.sleep(0.1)
             for replica, heard in list(self._replicas.items()):
@@ -106,6 +122,7 @@ class Board:
                 for switch in self._switches
                 if switch["until_s"] > now_s
             ],
+            "degradations": self._degradations.in_force(),
         }
 
     async def _change(self) -> None:
@@ -144,6 +161,52 @@ class Board:
         await self._change()
         return self._revision
 
+    async def degrade(self, order: dict[str, Any], actor: str = "auto") -> int:
+        """Put a degrade order in force everywhere, or take it back; returns the revision."""
+        return await self.degrade_all([order], actor)
+
+    async def degrade_all(self, orders: list[dict[str, Any]], actor: str) -> int:
+        """Several at once: replicas hear of them together, and each is in the audit log."""
+        for order in orders:
+            self._note("degrade_ordered", "board", self._degradations.put(order, actor))
+        if orders:
+            await self._change()
+        return self._revision
+
+    def degradations(self) -> dict[str, list[dict[str, Any]]]:
+        """Degrade orders in force, and the audit log."""
+        return {"orders": self._degradations.in_force(), "audit": self._degradations.audit()}
+
+    async def hub_beat(
+        self, node: str, hub: dict[str, Any], ticks: list[tuple[Any, ...]]
+    ) -> dict[str, Any]:
+        """A hub tells where it serves, and which operators failed on its node and when.
+
+        Returns:
+            All hubs by node; the windows of the fleet, for the one hub that shows them.
+        """
+        self._hubs[node] = hub
+        now_s = time.time()
+        for model, operator in self._window.take((Tick(*tick) for tick in ticks), now_s):
+            await self._crossed(model, operator)
+        shows = node == self._node
+        windows = self._window.worst(now_s) if shows else {}
+        return {"hubs": self._hubs, "windows": [(*key, count) for key, count in windows.items()]}
+
+    def hubs(self) -> dict[str, dict[str, Any]]:
+        """The hubs heard of, by node."""
+        return dict(self._hubs)
+
+    def crossings(self) -> list[tuple[str, str]]:
+        """Model and operator of every crossing so far."""
+        return list(self._crossings)
+
+    async def _crossed(self, model: str, operator: str) -> None:
+        """An operator failed too often in one minute, on one replica or on several together."""
+        self._crossings.append((model, operator))
+        self._pager.window_crossed(model, operator)
+        await self.degrade({"operator": operator, "reason": p0_reason(operator)})
+
     def statuses(self) -> dict[str, dict[str, Any]]:
         """The last status of each order."""
         return dict(self._statuses)
@@ -162,6 +225,24 @@ class Board:
         start = max(since - first, 0)
         found = list(self._events)[start:]
         return first + len(self._events), found
+
+    def live(self, since: int, limit: int) -> dict[str, Any]:
+        """What the live page needs in one call; of many new events only the latest `limit`."""
+        following = self._dropped + len(self._events)
+        fresh = min(max(following - since, 0), len(self._events))
+        news = list(islice(reversed(self._events), min(fresh, limit)))
+        return {
+            "next": following,
+            "missed": max(following - since, 0) - len(news),
+            "events": news[::-1],
+            "statuses": self.statuses(),
+            "kinds": {
+                name: {"fault": one["order"]["kind"], "replica": one["replica"]}
+                for name, one in self._orders.items()
+            },
+            "degradations": self.degradations(),
+            "hubs": self.hubs(),
+        }
 
     def replicas(self) -> dict[str, dict[str, Any]]:
         """All replicas ever heard of: their last heartbeat and whether they live."""
@@ -187,6 +268,7 @@ class Board:
         if len(self._events) == self._events.maxlen:
             self._dropped += 1
         self._events.append(event)
+        self._pager.hear(event)
 
 
 _GONE = ("", "Z", "X")

@@ -30,12 +30,13 @@ from tocsin.ray_jobs.exposition import page
 from tocsin.ray_jobs.gateway_meter import AnswerTimes, GatewayMeter
 from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.hub_client import HubClient
+from tocsin.ray_jobs.live.status import checker_status, live_feed
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
-from tocsin.ray_jobs.routes import hooks
+from tocsin.ray_jobs.routes import hooks, live
 from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
@@ -50,13 +51,12 @@ _HEALTHY_S = 10.0
 _DIED_LATELY_S = 5.0
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
-_STATUS = ("switchboard", "breaker", "degradations", "counters", "step", "stats")
-"""What a heartbeat carries of a replica's state."""
 
 # Serve copies `app` with its routes when the class below is declared: what they call must exist by
 # then, so it is imported.
 app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
 app.include_router(hooks.router)
+app.include_router(live.router)
 
 
 @app.exception_handler(RequestValidationError)
@@ -107,6 +107,10 @@ class Gateway:
         self._token_s = float("-inf")
         self._tasks = [asyncio.ensure_future(self._follow_fleet())]
         self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
+        self.live = live_feed(
+            options, self.board, self._hubs, lambda: self._fleet, self._token_age, bool(token)
+        )
+        self._tasks.append(asyncio.ensure_future(self.live.run()))
 
     # --- generation ---
 
@@ -335,18 +339,8 @@ class Gateway:
 
     @app.get("/health/checker_status")
     async def checker_status(self) -> dict[str, Any]:
-        """What is checked on each replica, breakers, counters, and who switched what."""
-        return {
-            "profile": str(self._options.profile),
-            "replicas": {
-                name: {
-                    key: heard.get(key)
-                    for key in _STATUS
-                }
-                for name, heard in self._fleet.items()
-                if heard["alive"]
-            },
-        }
+        """What is checked where: a table by operator and layer, orders, and each replica."""
+        return await checker_status(self.live, str(self._options.profile), self._fleet)
 
     @app.post("/health/checker_status")
     async def switch(self, order: SwitchOrder, request: Request) -> Response:
@@ -364,6 +358,10 @@ class Gateway:
         return Response(body, headers={"content-type": content_type})
 
     # --- the fleet ---
+
+    def _token_age(self) -> float | None:
+        age_s = time.monotonic() - self._token_s
+        return age_s if age_s < 1e9 else None
 
     def _is_stale(self, replica: str | None) -> bool:
         if replica is None:  # nobody has taken it: it may wait for one that is in trouble
