@@ -12,6 +12,7 @@ import typer
 from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.terms import Profile
 from tocsin.ray_jobs.commands.alerts import alerts_app, relay_beside
+from tocsin.ray_jobs.commands.bisect import bisect
 from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.commands.monitor import monitor
@@ -25,6 +26,7 @@ app.add_typer(chaos_app, name="chaos")
 app.add_typer(alerts_app, name="alerts")
 app.add_typer(dashboards_app, name="dashboards")
 app.command()(reproduce)
+app.command()(bisect)
 app.command()(monitor)
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
