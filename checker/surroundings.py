@@ -52,36 +52,25 @@ class Surroundings:
 
     def request_document(self, attempt: StepAttempt, *, prompts: bool) -> dict[str, Any]:
         """What a replay of the step needs; ids of prompts only where they may be stored."""
-        requests: list[dict[str, Any]] = []
-        for request_id in filter(None, attempt.request_ids):
-            request = self.request_of(request_id)
-            if request is None:
-                requests.append({"request_id": request_id})
-                continue
-            one: dict[str, Any] = {
-                "request_id": request_id,
-                "sampling": asdict(request.sampling),
-                "seed": request.sampling.seed,
-                "max_new_tokens": request.max_new_tokens,
-                "prompt_tokens": len(request.prompt_ids),
-                "delivered_tokens": len(request.delivered),
-                "ignore_eos": request.ignore_eos,
-            }
-            if prompts:
-                one["prompt_ids"] = list(request.prompt_ids)
-                one["delivered"] = list(request.delivered)
-                one["stop_ids"] = list(request.stop_ids)
-            requests.append(one)
-        return {
+        found = {one: self.request_of(one) for one in attempt.request_ids if one}
+        known = {name: one for name, one in found.items() if one is not None}
+        document = {
             "step": attempt.step,
             "kind": attempt.kind,
             "backend": attempt.backend,
             "request_ids": list(attempt.request_ids),
-            "requests": requests,
+            "sampling": {name: asdict(one.sampling) for name, one in known.items()},
+            "seeds": {name: one.sampling.seed for name, one in known.items()},
+            "prompt_tokens": {name: len(one.prompt_ids) for name, one in known.items()},
+            "max_new_tokens": {name: one.max_new_tokens for name, one in known.items()},
             "engine": self.environment(),
             "chaos_run": chaos_run(),
             "chaos": [dict(one) for one in self.chaos()],
         }
+        if prompts:
+            document["prompt_ids"] = {name: list(one.prompt_ids) for name, one in known.items()}
+            document["delivered"] = {name: list(one.delivered) for name, one in known.items()}
+        return document
 
 
 def chaos_run() -> str:

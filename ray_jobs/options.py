@@ -19,6 +19,8 @@ class ServeOptions:
 
     Attributes:
         path: folder with the dense weights (engine.weights.prepare).
+        archive_url: where finished journal files are copied (fsspec); empty: nowhere.
+        journal_prompts: whether token ids of prompts may be stored with a failure.
     """
 
     path: str
@@ -32,6 +34,8 @@ class ServeOptions:
     max_length: int = 512
     threads: int = 1
     breaker_cooldown_s: float = 5.0
+    archive_url: str = ""
+    journal_prompts: bool = False
 
     @property
     def served_name(self) -> str:
@@ -47,6 +51,11 @@ class ServeOptions:
             max_model_len=self.max_length,
             torch_threads=self.threads,
         )
+
+    def shape(self) -> dict[str, Any]:
+        """What decides the bits of an answer, JSON-safe; no folder of this machine."""
+        names = ("model", "dtype", "profile", "slots", "pages", "page_size", "max_length")
+        return {name: value for name, value in self.as_dict().items() if name in names}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-safe."""

@@ -10,10 +10,11 @@ from torch import nn
 
 from tocsin.chaos.lease import Armoury
 from tocsin.checker.breaker import Breaker
-from tocsin.checker.gate import GuardGate
+from tocsin.checker.gate import GuardGate, Recorded
 from tocsin.checker.guard import attach
-from tocsin.checker.journal import Journal
+from tocsin.checker.journal import Journal, JournalSettings
 from tocsin.checker.settings import CheckerSettings
+from tocsin.checker.surroundings import Surroundings
 from tocsin.checker.switchboard import Switchboard
 from tocsin.checker.weights import WeightStore
 from tocsin.core.clock import Clock, SystemClock
@@ -22,6 +23,8 @@ from tocsin.core.protocols import Sink
 from tocsin.engine.engine import NoSink, ReferenceEngine
 from tocsin.engine.weights import load
 from tocsin.ray_jobs.options import DTYPES, ServeOptions
+
+_IN_FORCE = frozenset({"armed", "fired", "unhealed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +48,29 @@ def build(
     report: Callable[[OrderStatus], None] = lambda status: None,
     journal: Path | None = None,
     loaded: tuple[nn.Module, Any] | None = None,
+    recorded: Recorded | None = None,
+    trace_of: Callable[[str], str] = lambda request_id: "",
 ) -> Stack:
     """Load the model and wire everything around it, on the thread that will step.
 
     Args:
         report: hears of every change of a fault order's state.
         journal: file of the failure records; None: they stay in memory.
+        recorded: hears of every failure first, with the operator that failed.
+        trace_of: W3C traceparent of a request, for the failure records; empty: it has none.
         loaded: model and tokenizer that are there already; None: loaded from `options.path`.
     """
     clock, sink = clock or SystemClock(), sink or NoSink()
     torch.set_num_threads(options.threads)
     path = Path(options.path)
     model, tokenizer = loaded or load(path, DTYPES[options.dtype])
-    settings = CheckerSettings(profile=options.profile, cooldown_s=options.breaker_cooldown_s)
+    settings = CheckerSettings(
+        profile=options.profile,
+        cooldown_s=options.breaker_cooldown_s,
+        journal=JournalSettings(
+            archive_url=options.archive_url, journal_prompts=options.journal_prompts
+        ),
+    )
     config = options.engine_config()
     breaker = Breaker(
         config.backends,
@@ -84,7 +97,7 @@ def build(
     files = sorted(path.glob("*.safetensors")) if options.dtype == "fp32" and not loaded else []
     weights = WeightStore(model, files=files)
     counters = guard.runtime.counters
-    kept = Journal(journal, counters=counters) if journal else Journal(counters=counters)
+    kept = Journal(journal, counters=counters, settings=settings.journal, clock=clock)
     engine.gate = gate = GuardGate(
         guard,
         breaker,
@@ -96,6 +109,19 @@ def build(
         settings=settings,
         replica=replica,
         model_name=options.served_name,
+        recorded=recorded,
+        surroundings=Surroundings(
+            engine=options.shape(),
+            request_of=engine.request,
+            trace_of=trace_of,
+            chaos=lambda: [_order(one) for one in armoury.statuses() if one.state in _IN_FORCE],
+        ),
     )
     armoury = Armoury(model, engine.pages, engine.seams, clock, report)
     return Stack(engine, gate, breaker, switchboard, armoury, tokenizer)
+
+
+def _order(status: OrderStatus) -> dict[str, Any]:
+    """A fault order as the record of a failure names it."""
+    place = status.evidence.place if status.evidence is not None else ""
+    return {"occurrence": status.occurrence, "state": status.state, "place": place}

@@ -2,27 +2,28 @@
 
 import os
 import re
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
 
 from tocsin.checker.switchboard import SwitchOrder
+from tocsin.core.clock import SystemClock
 from tocsin.core.errors import CapacityError, SpecError
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.degradations import Follower
+from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
-from tocsin.ray_jobs.places import spans_folder
+from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.stepper import Stepper, reading
 from tocsin.ray_jobs.tracing.pipeline import Tracing
@@ -32,6 +33,7 @@ from tocsin.ray_jobs.wire import (
     order_from_wire,
     request_from_wire,
 )
+from tocsin.ray_jobs.worker_meter import WorkerMeter
 
 WORKER = "tocsin-worker"
 BEAT_S = 0.2
@@ -108,16 +110,17 @@ class Worker:
         tracing = Tracing(spans_folder(), "worker", replica=self.replica)
         self._traces = WorkerTraces(tracing, self._outbox, self._outbox.report)
         self._options = options
-        folder = Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._journal = folder / f"failures-{self.replica}.jsonl"
-        self._stepper = Stepper(self._build, self._died)
+        self._journal = journal_folder() / f"failures-{self.replica}.jsonl"
+        self._node = ray.get_runtime_context().get_node_id()
+        ensure_hub(self._node)
+        self._meter = WorkerMeter(node_folder(), options.served_name, self.replica, SystemClock())
+        self._stepper = Stepper(self._build, self._died, self._meter.turned)
         self._stepper.ready.wait()
         if self._stepper.failed is not None:
             raise self._stepper.failed
         self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
-        self._node = ray.get_runtime_context().get_node_id()
         self._applied: set[tuple[str, Any]] = set()
+        self._follower = Follower()
         self._lease_serial = 0
         for target in (self._beat_for_ever, self._obey_for_ever):
             threading.Thread(target=target, daemon=True).start()
@@ -147,6 +150,12 @@ class Worker:
         if self._stepper.failed is not None:
             raise self._stepper.failed
 
+    def __del__(self) -> None:
+        """Serve takes the replica down: it is not a lost one."""
+        meter = getattr(self, "_meter", None)  # there is none when the constructor failed
+        if meter is not None:
+            meter.close()
+
     def _build(self) -> Stack:
         return build(
             self._options,
@@ -154,6 +163,8 @@ class Worker:
             sink=self._traces,
             report=self._traces.report,
             journal=self._journal,
+            recorded=self._meter.recorded,
+            trace_of=self._traces.trace_of,
         )
 
     def _died(self, error: Exception) -> None:
@@ -197,6 +208,7 @@ class Worker:
         for occurrence in wanted["disarmed"]:
             if self._is_new("disarm", occurrence):
                 stack.armoury.disarm(occurrence)
+        self._follower.follow(wanted["degradations"], stack.gate.degrader)
         for switch in wanted["switches"]:
             if self._is_new("switch", switch["serial"]):
                 order = {**switch["order"], "ttl_s": max(switch["left_s"], 0.001)}

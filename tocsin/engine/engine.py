@@ -200,6 +200,11 @@ class ReferenceEngine:
         self._ledger.recompute_others()
         return tuple(events)
 
+    def request(self, request_id: str) -> Request | None:
+        """A request that waits or runs; None when it is unknown."""
+        sequence = self._ledger.sequences.get(request_id)
+        return sequence.request if sequence is not None else None
+
     def stats(self) -> EngineStats:
         """A reading between two steps."""
         counts = self.pages.counts()
