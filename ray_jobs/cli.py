@@ -17,6 +17,7 @@ from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.commands.monitor import monitor
 from tocsin.ray_jobs.commands.reproduce import reproduce
+from tocsin.ray_jobs.commands.top import top
 
 _DEFAULT_EXPERIMENT = "first-light"
 
@@ -28,6 +29,7 @@ app.add_typer(dashboards_app, name="dashboards")
 app.command()(reproduce)
 app.command()(bisect)
 app.command()(monitor)
+app.command()(top)
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]
