@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tocsin.chaos.faults_page import faults_page
 from tocsin.checker.contracts_page import contracts_page
+from tocsin.dashboards.dashboards_page import dashboards_page
+from tocsin.dashboards.grafana.backend import generated
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench")
@@ -14,7 +16,9 @@ LISTED_ELSEWHERE = {
     "checker/checks": "the checks, one a file: [contracts.md](contracts.md)",
     "chaos/faults": "the faults, one a file: [faults.md](faults.md#faults)",
     "chaos/properties": "the properties, one a file: [faults.md](faults.md#properties)",
+    "dashboards/panels": "the dashboards, one a file: [dashboards.md](dashboards.md)",
 }
+GRAFANA = Path("dashboards", "generated", "grafana")
 BEGIN, END = "<!-- files: begin -->", "<!-- files: end -->"
 
 
@@ -43,11 +47,13 @@ def architecture_page(text: str, root: Path = ROOT) -> str:
 
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Path → text that it must hold."""
-    architecture = root / "docs" / "architecture.md"
+    architecture, boards = root / "docs" / "architecture.md", root / "docs" / "dashboards.md"
     return {
         architecture: architecture_page(architecture.read_text(encoding="utf-8"), root),
         root / "docs" / "contracts.md": contracts_page(),
         root / "docs" / "faults.md": faults_page(),
+        boards: dashboards_page(boards.read_text(encoding="utf-8")),
+        **{root / GRAFANA / path.name: text for path, text in generated().items()},
     }
 
 

@@ -13,7 +13,7 @@ from docs import generate
 from tests.checkout import ROOT, copy_to, tracked
 from tocsin.core.terms import Cause, Layer, Priority, Profile
 
-GENERATED = ("architecture.md", "contracts.md", "faults.md")
+GENERATED = ("architecture.md", "contracts.md", "dashboards.md", "faults.md")
 
 
 def _text(name: str) -> str:
