@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from tocsin.core.errors import SpecError
 
@@ -12,6 +12,16 @@ Language = Literal["en", "zh"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=2048)]
 """No user or password in it: those are secrets, and stand in files."""
+
+
+def _no_url(value: Any) -> Any:
+    """Somebody gave the secret itself."""
+    if isinstance(value, str) and "://" in value:
+        raise ValueError("found a URL, expected the path of a file that holds it")
+    return value
+
+
+SecretFile = Annotated[Path, BeforeValidator(_no_url)]
 
 
 class _Model(BaseModel):
@@ -45,7 +55,7 @@ class WecomRobotConfig(_Receiver):
     """A WeCom group robot (the WeCom *app* is spoken to by Alertmanager itself)."""
 
     kind: Literal["wecom_robot"]
-    url_file: Path
+    url_file: SecretFile
     mention: tuple[str, ...] = ()
     """User ids that are mentioned in a P0 message."""
 
@@ -54,8 +64,8 @@ class DingTalkConfig(_Receiver):
     """A DingTalk group robot; `secret_file` if it asks for signed messages."""
 
     kind: Literal["dingtalk"]
-    url_file: Path
-    secret_file: Path | None = None
+    url_file: SecretFile
+    secret_file: SecretFile | None = None
     mention_mobiles: tuple[str, ...] = ()
     mention_all: bool = False
 
@@ -64,7 +74,7 @@ class SlackConfig(_Receiver):
     """A Slack incoming webhook."""
 
     kind: Literal["slack"]
-    url_file: Path
+    url_file: SecretFile
     per_minute: int = Field(default=50, ge=1, le=600)
 
 
@@ -72,7 +82,7 @@ class PagerDutyConfig(_Receiver):
     """A PagerDuty service, Events API v2: one incident an alert, resolved with it."""
 
     kind: Literal["pagerduty"]
-    routing_key_file: Path
+    routing_key_file: SecretFile
     url: HttpUrl = "https://events.pagerduty.com/v2/enqueue"
     per_minute: int = Field(default=110, ge=1, le=600)
 
@@ -82,8 +92,8 @@ class WebhookConfig(_Receiver):
 
     kind: Literal["webhook"]
     url: HttpUrl | None = None
-    url_file: Path | None = None
-    token_file: Path | None = None
+    url_file: SecretFile | None = None
+    token_file: SecretFile | None = None
     per_minute: int = Field(default=60, ge=1, le=600)
 
     @field_validator("url_file")
@@ -104,7 +114,7 @@ class AppriseConfig(_Receiver):
     """
 
     kind: Literal["apprise"]
-    urls_file: Path
+    urls_file: SecretFile
 
 
 ReceiverConfig = Annotated[
@@ -131,7 +141,7 @@ class RelayConfig(_Model):
 
     listen: Listen = Listen()
     state: Path
-    token_file: Path | None = None
+    token_file: SecretFile | None = None
     reproduce_wait_s: float = Field(default=2.0, ge=0, le=60)
     reports_max: int = Field(default=200, ge=1)
     receivers: dict[Name, ReceiverConfig] = Field(min_length=1)
@@ -184,7 +194,7 @@ def _below(config: RelayConfig, folder: Path) -> RelayConfig:
 def _absolute(model: BaseModel, folder: Path) -> dict[str, Path]:
     paths = {name: getattr(model, name) for name in type(model).model_fields}
     return {
-        name: value if "://" in str(value) else folder / value.expanduser()
+        name: folder / value.expanduser()
         for name, value in paths.items()
         if isinstance(value, Path)
     }

@@ -23,10 +23,9 @@ def read_secret(path: Path, where: str) -> str:
         SpecError: it is missing, empty, too long, no file, or not private. The message never holds
             what the file says.
     """
-    if "://" in str(path):  # somebody gave the secret itself: do not repeat it
-        raise SpecError(f"{where}: found a URL, expected the path of a file that holds it")
     try:
-        with path.open("rb") as file:
+        # Without waiting for a writer, in case it is a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             known = os.fstat(file.fileno())
             _check_private(known, path, where)
             text = file.read(_BYTES_MAX + 1)

@@ -56,8 +56,8 @@ async def post(
     """POST JSON; whatever is not a 2xx is a refusal. The URL, often a secret, is never repeated."""
     try:
         response = await http.post(url, json=body, headers=headers, timeout=timeout_s)
-    except httpx.InvalidURL as error:
-        return Refusal(f"the URL is not one ({error})", retry=False)
+    except httpx.InvalidURL:
+        return Refusal("the URL is not one", retry=False)
     except httpx.UnsupportedProtocol:
         return Refusal("the URL does not begin with http:// or https://", retry=False)
     except httpx.HTTPError as error:

@@ -1,6 +1,7 @@
 """Couriers: rate, urgency, retries and dead letters, on a clock that is turned by hand."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -147,7 +148,7 @@ async def test_a_refusal_that_may_pass_is_tried_again_later_and_later(desk: Desk
     desk.put()
     await desk.until_idle()
     times = [time for time, _ in desk.robot.sent]
-    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(times)]
     assert len(times) == 5
     for number, wait in enumerate(waits):
         assert 0.5 * 2**number <= wait <= 2**number + 0.01
