@@ -53,7 +53,7 @@ SCENARIOS = (
     Scenario("ten over 59 s", _spread(10, 92.4, 151.4), False),
     Scenario("eleven over 59.9 s", _spread(11, 92.4, 152.3), True),
     Scenario("eleven over 60 s: ten in any minute", _spread(11, 92.5, 152.5), False),
-    Scenario("ten a minute, for five", _spread(50, 60.2, 354.2), False),
+    Scenario("ten a minute, for five", _spread(50, 60.25, 354.25), False),
     Scenario("twelve a minute, for two", _spread(24, 60.2, 175.2), True),
     Scenario("born with ten", _spread(10, 181.7, 182.9), False, born_s=183),
     Scenario("born with eleven", _spread(11, 181.7, 182.9), True, born_s=183),

@@ -1,4 +1,4 @@
-"""`tocsin alerts …`: the relay from Alertmanager to robots and pagers, drills, dead letters."""
+"""`tocsin alerts …`: rules and routes, the relay to robots and pagers, drills, dead letters."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.core.errors import SpecError
+from tocsin.ray_jobs.commands.alert_files import check, render
 from tocsin.ray_jobs.commands.edge import one_line
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _DELIVER_S = 120.0
 _STOP_S = 15.0
 
 alerts_app = typer.Typer(no_args_is_help=True, help="Bring alerts to people, and prove that.")
+alerts_app.command()(render)
+alerts_app.command()(check)
 
 Config = Annotated[
     Path, typer.Option("--config", help="the relay's file; see tocsin alerts example")
