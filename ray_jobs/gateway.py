@@ -36,7 +36,7 @@ from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
-from tocsin.ray_jobs.routes import hooks, live
+from tocsin.ray_jobs.routes import documents, hooks, live
 from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
@@ -55,6 +55,7 @@ _DEFAULT_MAX_TOKENS = 64
 # Serve copies `app` with its routes when the class below is declared: what they call must exist by
 # then, so it is imported.
 app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
+app.include_router(documents.router)
 app.include_router(hooks.router)
 app.include_router(live.router)
 
@@ -103,7 +104,8 @@ class Gateway:
         self._resumer = Resumer(
             cast("Call", streaming.remote), self._is_stale, self._broken, self._resumed
         )
-        self._traces = GatewayTraces(Tracing(spans_folder(), "gateway"))
+        self._tracing = Tracing(spans_folder(), "gateway")
+        self._traces = GatewayTraces(self._tracing)
         self._token_s = float("-inf")
         self._tasks = [asyncio.ensure_future(self._follow_fleet())]
         self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
@@ -111,6 +113,11 @@ class Gateway:
             options, self.board, self._hubs, lambda: self._fleet, self._token_age, bool(token)
         )
         self._tasks.append(asyncio.ensure_future(self.live.run()))
+
+    def __del__(self) -> None:
+        """Serve takes the gateway down: the last traces are written."""
+        if hasattr(self, "_tracing"):  # there is none when the constructor failed
+            self._tracing.close(1.0)
 
     # --- generation ---
 
