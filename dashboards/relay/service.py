@@ -58,7 +58,8 @@ class Relay:
         self._clock: Clock = clock or SystemClock()
         self._spool = Spool(config.state)
         self._http = httpx.AsyncClient(follow_redirects=False)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._preparing: set[asyncio.Task[Any]] = set()
+        self._runs: list[asyncio.Task[None]] = []
         self._reproductions: OrderedDict[str, tuple[float, asyncio.Task[Reproduction | None]]] = (
             OrderedDict()
         )
@@ -83,24 +84,24 @@ class Relay:
         for letter in self._spool.waiting():
             if letter.receiver in self.couriers:
                 self.couriers[letter.receiver].put(letter)
-        for courier in self.couriers.values():
-            self._go(courier.run())
+        self._runs = [asyncio.ensure_future(one.run()) for one in self.couriers.values()]
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Take nothing more, deliver what can be delivered at once, keep the rest on disk."""
         self.stopping = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.emptied(), grace_s)
-        for task in tuple(self._tasks):
+        tasks = [*self._preparing, *self._runs]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for courier in self.couriers.values():
             courier.give_up()
         await self._http.aclose()
 
     async def emptied(self) -> None:
-        """Wait until no letter is on its way."""
-        while any(courier.queued for courier in self.couriers.values()):
+        """Wait until no letter is prepared or on its way."""
+        while self._preparing or any(courier.queued for courier in self.couriers.values()):
             await asyncio.sleep(0.02)
 
     def accept(self, receiver: str, notification: Notification) -> Letter:
@@ -273,8 +274,8 @@ class Relay:
 
     def _go(self, work: Awaitable[Found]) -> asyncio.Task[Found]:
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._preparing.add(task)
+        task.add_done_callback(self._preparing.discard)
         return task
 
 
