@@ -20,7 +20,7 @@ RATE_S = 10.0
 HISTOGRAM_S = 30.0
 """Answers end seldom; a quantile of ten seconds would mostly be of nothing."""
 POINTS_MAX = 900
-LINES_MAX = 12
+LINES_MAX = 24
 _SUM = "sum"
 
 TILES = (

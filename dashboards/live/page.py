@@ -1,6 +1,7 @@
 """From a `LiveState` to HTML: the whole page, or its parts for a page that is already open."""
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -11,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from tocsin.core.terms import Layer, Operator, Profile
 from tocsin.dashboards.live import numerals
 from tocsin.dashboards.live.figures import CHARTS, SPAN_S, TILES, panel_of
-from tocsin.dashboards.live.state import Cell, FaultRow, Figure, LiveState
+from tocsin.dashboards.live.state import Cell, FaultRow, Figure, Line, LiveState
 from tocsin.dashboards.live.words import LANGUAGES, words
 from tocsin.dashboards.panel import Level, Panel
 
@@ -22,6 +23,8 @@ POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 REFRESH_S = 5
+FAULTS_SHOWN = 16
+LINES_SHOWN = 6
 _FOR_SCRIPT = (
     *("connecting", "live", "lost", "copied", "copy_failed", "switch_to", "weaker", "done"),
     *("bad_token", "failed", "no_data", "now", "everything", *map(str, Layer)),
@@ -87,6 +90,8 @@ def _context(state: LiveState, language: str) -> dict[str, Any]:
     for cell in state.cells:
         cells.setdefault(cell.operator, {})[cell.layer] = cell
     operators = [str(one) for one in Operator if str(one) in cells]
+    faults = state.faults[:FAULTS_SHOWN]
+    lane_s = _lane_s(faults, state.wall_s)
     return {
         "state": state,
         "t": text,
@@ -104,9 +109,10 @@ def _context(state: LiveState, language: str) -> dict[str, Any]:
             if row.status == "up"
             for circuit in row.breakers.values()
         ),
-        "span_s": SPAN_S,
-        "place": lambda wall_s: _place(wall_s, state.wall_s),
-        "marks": lambda fault: _marks(fault, state.wall_s),
+        "faults": faults,
+        "lane_s": lane_s,
+        "place": lambda wall_s: _place(wall_s, state.wall_s, lane_s),
+        "marks": lambda fault: _marks(fault, state.wall_s, lane_s),
         "short": _short,
     }
 
@@ -164,12 +170,12 @@ def _chart(state: LiveState, figure: str, language: str) -> dict[str, Any]:
         "limits": ",".join(f"{one.at:g}" for one in panel.thresholds if one.level is Level.BAD),
         "lines": [
             {"name": line.name, "text": numerals.amount(line.last, panel.unit)}
-            for line in _lines(state, figure)
+            for line in shown(_lines(state, figure))
         ],
     }
 
 
-def _lines(state: LiveState, figure: str) -> tuple[Any, ...]:
+def _lines(state: LiveState, figure: str) -> tuple[Line, ...]:
     found: Figure | None = next((one for one in state.figures if one.id == figure), None)
     return found.lines if found else ()
 
@@ -186,24 +192,40 @@ def _level(panel: Panel, value: float) -> Level:
     return level
 
 
-def _place(wall_s: float, now_s: float) -> str:
-    """Where a time stands in a lane of fifteen minutes, in percent."""
-    share = 1.0 - (now_s - wall_s) / SPAN_S
+def _lane_s(faults: tuple[FaultRow, ...], now_s: float) -> float:
+    """How far the lanes reach back: as little as shows all that is listed, in whole minutes."""
+    oldest_s = max((now_s - fault.injected_s for fault in faults), default=0.0)
+    return min(max(60.0 * math.ceil(oldest_s / 60.0), 120.0), SPAN_S)
+
+
+def _place(wall_s: float, now_s: float, lane_s: float) -> str:
+    """Where a time stands in a lane, in percent."""
+    share = 1.0 - (now_s - wall_s) / lane_s
     return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
 
-def _marks(fault: FaultRow, now_s: float) -> list[Mapping[str, str]]:
-    times = (
-        ("injected", fault.injected_s),
-        ("fired", fault.fired_s),
-        ("detected", fault.detected_s),
-        ("healed", fault.healed_s),
+def _marks(fault: FaultRow, now_s: float, lane_s: float) -> list[Mapping[str, str]]:
+    """One above the other by kind: what coincides in time stays apart to the eye."""
+    marks = (
+        ("injected", fault.injected_s, "50%"),
+        ("fired", fault.fired_s, "22%"),
+        ("detected", fault.detected_s, "50%"),
+        ("healed", fault.healed_s, "78%"),
     )
     return [
-        {"kind": kind, "x": _place(wall_s, now_s)}
-        for kind, wall_s in times
-        if wall_s is not None and now_s - wall_s <= SPAN_S
+        {"kind": kind, "x": _place(wall_s, now_s, lane_s), "y": y}
+        for kind, wall_s, y in marks
+        if wall_s is not None and now_s - wall_s <= lane_s
     ]
+
+
+def shown(lines: tuple[Line, ...], most: int = LINES_SHOWN) -> tuple[Line, ...]:
+    """The lines that a figure has room for: the highest ones, in their own order."""
+    if len(lines) <= most:
+        return lines
+    heights = {line.name: max((value for _, value in line.points), default=0.0) for line in lines}
+    chosen = sorted(lines, key=lambda line: (-heights[line.name], line.name))[:most]
+    return tuple(line for line in lines if line in chosen)
 
 
 def _short(replica: str) -> str:

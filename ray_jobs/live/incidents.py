@@ -171,4 +171,6 @@ def _failure(event: Mapping[str, Any], wall_s: float) -> FailureRow:
 
 def _ratio(value: Any) -> str:
     """Residual over limit in short; NaN and infinities come as text."""
-    return f"{value:.3g}" if isinstance(value, int | float) else str(value or "")
+    if isinstance(value, int | float):
+        return f"{value:.3g}"
+    return str(value or "").replace("Infinity", "∞")

@@ -6,6 +6,7 @@ const language = document.body.dataset.language;
 const status = document.getElementById("status");
 const SPAN_S = 900;
 const GAP_S = 12;
+const LINES_SHOWN = 6;
 document.body.classList.add("scripted");
 
 /* --- parts: only what differs is touched, so that focus and selection stay --- */
@@ -93,19 +94,36 @@ function ceiling(value) {
   return [1, 2, 2.5, 5, 10].find((one) => one * power >= value * 0.9999) * power;
 }
 
+function highest(lines) {
+  if (lines.length <= LINES_SHOWN) return lines;
+  const heights = new Map(lines.map((line) => [line, Math.max(0, ...line.points.map(([, value]) => value))]));
+  const ranked = [...lines].sort((a, b) => heights.get(b) - heights.get(a) || (a.name < b.name ? -1 : 1));
+  const chosen = new Set(ranked.slice(0, LINES_SHOWN));
+  return lines.filter((line) => chosen.has(line));
+}
+
+function spanShown() {
+  let oldest = now;
+  for (const lines of figures.values()) {
+    for (const { points } of lines) if (points.length) oldest = Math.min(oldest, points[0][0]);
+  }
+  return Math.min(Math.max(60 * Math.ceil((now - oldest) / 60), 120), SPAN_S);
+}
+
 function draw(figure) {
-  const lines = figures.get(figure.dataset.figure) ?? [];
+  const lines = highest(figures.get(figure.dataset.figure) ?? []);
   const plot = figure.querySelector(".plot");
   const [width, height] = [plot.clientWidth, plot.clientHeight];
   if (!width) return;
   const unit = figure.dataset.unit;
-  const since = now - SPAN_S;
+  const span = spanShown();
+  const since = now - span;
   const shown = lines.map((line) => line.points.filter(([t]) => t >= since));
   const limits = figure.dataset.limits ? figure.dataset.limits.split(",").map(Number) : [];
   const largest = Math.max(0, ...shown.flat().map(([, value]) => value));
   const top = Number(figure.dataset.maximum) || ceiling(largest > 0 ? largest * 1.05 : 1);
   const y = (value) => height - 16 - (value / top) * (height - 28);
-  const x = (t) => ((t - since) / SPAN_S) * width;
+  const x = (t) => ((t - since) / span) * width;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}` });
   for (const share of [0, 0.5, 1]) {
     svg.append(element("line", { x1: 0, x2: width, y1: y(share * top), y2: y(share * top), class: "rule" }));
@@ -114,7 +132,7 @@ function draw(figure) {
   for (const limit of limits) {
     if (limit <= top) svg.append(element("line", { x1: 0, x2: width, y1: y(limit), y2: y(limit), class: "limit" }));
   }
-  svg.append(element("text", { x: 0, y: height - 2 }, "−15 min"));
+  svg.append(element("text", { x: 0, y: height - 2 }, `−${span / 60} min`));
   svg.append(element("text", { x: width, y: height - 2, "text-anchor": "end" }, words.now));
   if (!shown.some((points) => points.length)) {
     svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "none" }, words.no_data));
@@ -134,14 +152,14 @@ function draw(figure) {
     svg.append(element("line", { x1: at, x2: at, y1: 10, y2: height - 16, class: "cursor" }));
   }
   plot.replaceChildren(svg);
-  legend(figure, lines, shown, unit, since, width);
+  legend(figure, lines, shown, unit, (at) => since + (at / width) * span);
 }
 
-function legend(figure, lines, shown, unit, since, width) {
+function legend(figure, lines, shown, unit, timeAt) {
   const body = figure.querySelector("tbody");
   if (!lines.length) return;
   const pointed = figure.matches(":hover") && figure.dataset.at;
-  const t = since + (Number(figure.dataset.at) / width) * SPAN_S;
+  const t = timeAt(Number(figure.dataset.at));
   while (body.rows.length > lines.length) body.deleteRow(-1);
   lines.forEach((line, k) => {
     const row = body.rows[k] ?? body.insertRow();
