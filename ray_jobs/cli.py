@@ -18,6 +18,7 @@ from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.commands.monitor import monitor
 from tocsin.ray_jobs.commands.reproduce import reproduce
 from tocsin.ray_jobs.commands.top import top
+from tocsin.ray_jobs.commands.trace import trace
 
 _DEFAULT_EXPERIMENT = "first-light"
 
@@ -30,6 +31,7 @@ app.command()(reproduce)
 app.command()(bisect)
 app.command()(monitor)
 app.command()(top)
+app.command()(trace)
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]

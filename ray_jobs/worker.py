@@ -107,8 +107,8 @@ class Worker:
         stay_on_loopback()
         self.replica = serve.get_replica_context().replica_id.unique_id
         self._outbox = Outbox(self.replica)
-        tracing = Tracing(spans_folder(), "worker", replica=self.replica)
-        self._traces = WorkerTraces(tracing, self._outbox, self._outbox.report)
+        self._tracing = Tracing(spans_folder(), "worker", replica=self.replica)
+        self._traces = WorkerTraces(self._tracing, self._outbox, self._outbox.report)
         self._options = options
         self._journal = journal_folder() / f"failures-{self.replica}.jsonl"
         self._node = ray.get_runtime_context().get_node_id()
@@ -155,6 +155,7 @@ class Worker:
         meter = getattr(self, "_meter", None)  # there is none when the constructor failed
         if meter is not None:
             meter.close()
+            self._tracing.close(1.0)
 
     def _build(self) -> Stack:
         return build(

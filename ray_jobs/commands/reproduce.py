@@ -1,6 +1,7 @@
 """`tocsin reproduce`: from a failure id to a test that fails as recorded, in one command."""
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,8 @@ def reproduce(
     from tocsin.checker.reproduce import write
     from tocsin.checker.reproduction.archive import find
     from tocsin.ray_jobs.model_replay import write_replay
+    from tocsin.ray_jobs.places import spans_folder
+    from tocsin.ray_jobs.tracing.reproduction import tell_reproduction
 
     torch.set_num_threads(1)
     found = find(failure_id, folder)
@@ -49,8 +52,10 @@ def reproduce(
         typer.echo(f"  {os.path.relpath(write_replay(found, made))}")
     if run:
         output: list[str] = []
+        began_ns = time.monotonic_ns()
         result = run_test(made.test, output=output)
         _count(result)
+        tell_reproduction(spans_folder(), found.facts, result, began_ns)
         typer.echo(f"tocsin: {_SAID[result]}")
         if result != "reproduced":
             typer.echo("".join(output)[-4000:], err=True)

@@ -30,6 +30,7 @@ PREFILL = "prefill"
 DECODE = "decode"
 RESUME = "resume"
 INJECT = "chaos.inject"
+REPRODUCE = "reproduce"
 
 REQUEST_ID = "tocsin.request_id"
 REPLICA = "tocsin.replica"
