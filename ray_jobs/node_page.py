@@ -1,13 +1,14 @@
 """Everything a hub knows of its node: files, journal and windows, put together for one page."""
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 from tocsin.checker.window import HOLD_S
 from tocsin.core.clock import Clock, SystemClock
-from tocsin.core.metrics import FAILURES_WINDOW, HUB_SERIES, JOURNAL_BYTES
+from tocsin.core.metrics import DELIVERIES, FAILURES_WINDOW, HUB_SERIES, JOURNAL_BYTES, REPRO_RUNS
 from tocsin.core.terms import Operator
 from tocsin.ray_jobs.exposition import sample_count
 from tocsin.ray_jobs.fleet_window import FleetWindow
@@ -19,6 +20,9 @@ from tocsin.ray_jobs.places import journal_folder, metrics_folder, node_folder
 from tocsin.ray_jobs.ticks import SUFFIX, Tick, TickReader
 
 _DISK_EVERY_S = 10.0
+# Their writers, the relay and `tocsin reproduce`, come late or never: without a series at 0 the
+# first dead letter would be a counter born at 1, in which no rate sees a change.
+_FROM_THE_START = (DELIVERIES, REPRO_RUNS)
 
 
 class NodePage:
@@ -52,6 +56,9 @@ class NodePage:
                     if key in numbers.values:
                         numbers.exemplars[key] = exemplar
                 numbers.put(metric_key(JOURNAL_BYTES.name, "", ()), float(self._journal_bytes()))
+                for metric in _FROM_THE_START:
+                    for labels in itertools.product(*(metric.values[n] for n in metric.labels)):
+                        numbers.put(metric_key(metric.name, "", labels), 0.0)
                 self._put_windows(numbers, "node", self._window.worst(wall_s))
             self._put_windows(numbers, "fleet", self._fleet)
             key = metric_key(HUB_SERIES.name, "", ())
