@@ -47,8 +47,11 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
     check_port(_HOST, port)
     with Cluster(options.replicas):
         progress.note(f"Ray is up; starting {options.replicas} checked replicas")
-        served = deploy(options, host=_HOST, port=port)
+        token = os.environ.get("TOCSIN_TOKEN", "")
+        served = deploy(options, host=_HOST, port=port, token=token)
         progress.note(f"serving {options.served_name} at {served.url}")
+        rights = "" if token else " (read-only; set TOCSIN_TOKEN to switch checks there)"
+        progress.note(f"watch it live at {served.url}/live{rights}")
         system = RaySystem(served, cache_folder())
         told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:

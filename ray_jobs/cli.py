@@ -82,6 +82,7 @@ def serve(
         typer.echo(f"tocsin: serving {options.served_name} at {served.url} (Ctrl-C stops it)")
         typer.echo(f"  curl {served.url}/v1/models")
         typer.echo(f"  curl {served.url}/metrics")
+        typer.echo(f"  live page: {served.url}/live")
         if not given:
             typer.echo(f"  switchboard token (set TOCSIN_TOKEN to choose it): {token}")
         try:

@@ -96,7 +96,7 @@ def test_without_a_script_the_tables_say_everything() -> None:
         assert said in outline.text, said
     for board, name in CHARTS:
         assert panel_of(f"{board}.{name}").title in outline.text
-    assert len(outline.all("table")) >= 4 + len(CHARTS)
+    assert len(outline.all("table")) >= 3 + len(CHARTS)
 
 
 def test_every_light_has_a_shape_and_a_word_of_its_own() -> None:
