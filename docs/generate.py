@@ -8,6 +8,7 @@ from tocsin.chaos.faults_page import faults_page
 from tocsin.checker.contracts_page import contracts_page
 from tocsin.dashboards.dashboards_page import dashboards_page
 from tocsin.dashboards.grafana.backend import generated
+from tocsin.dashboards.runbook_index import runbook_index
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench")
@@ -15,6 +16,7 @@ PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench")
 LISTED_ELSEWHERE = {
     "checker/checks": "the checks, one a file: [contracts.md](contracts.md)",
     "chaos/faults": "the faults, one a file: [faults.md](faults.md#faults)",
+    "dashboards/alerts": "the alerts, one a file: [runbooks](runbooks/README.md)",
     "chaos/properties": "the properties, one a file: [faults.md](faults.md#properties)",
     "dashboards/panels": "the dashboards, one a file: [dashboards.md](dashboards.md)",
 }
@@ -52,6 +54,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         architecture: architecture_page(architecture.read_text(encoding="utf-8"), root),
         root / "docs" / "contracts.md": contracts_page(),
         root / "docs" / "faults.md": faults_page(),
+        root / "docs" / "runbooks" / "README.md": runbook_index(),
         boards: dashboards_page(boards.read_text(encoding="utf-8")),
         **{root / GRAFANA / path.name: text for path, text in generated().items()},
     }

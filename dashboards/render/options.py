@@ -38,7 +38,7 @@ class RenderOptions:
     Attributes:
         gateway_url: of the served model: its live page and its `/degrade` hook.
         relay_url: of `tocsin alerts relay`, for the robots that Alertmanager cannot speak to.
-        runbooks: put before `<alert id>.md`; a path in the repository, or the address of a wiki.
+        runbooks: put before `<alert id>.md`; empty: the gateway's own `/docs/runbooks/`.
         secrets: folder of the files with tokens, as Alertmanager sees it. Files: `tocsin_token`,
             `slack_url`, `pagerduty_key`, and `relay_token` where the relay demands one.
         slack_channel, slack_url, pagerduty_url: the addresses are for tests; empty means the real.
@@ -51,7 +51,7 @@ class RenderOptions:
 
     gateway_url: str = "http://127.0.0.1:8000"
     relay_url: str = "http://127.0.0.1:9465"
-    runbooks: str = "docs/runbooks/"
+    runbooks: str = ""
     secrets: str = "/etc/tocsin/secrets"
     channels: frozenset[Channel] = frozenset(Channel) - {Channel.WECOM_APP}
     wecom_app: WecomApp | None = None

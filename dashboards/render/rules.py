@@ -40,10 +40,11 @@ def rule(unit: Alert, options: RenderOptions) -> dict[str, Any]:
 def annotations(unit: Alert, options: RenderOptions) -> dict[str, str]:
     """What every alert says: what happened, in two languages, where to read on, what to run."""
     query = "?operator={{ $labels.operator }}" if unit.names_operator else ""
+    runbooks = options.runbooks or f"{options.gateway_url}/docs/runbooks/"
     return {
         "summary": unit.summary,
         "summary_zh": unit.summary_zh,
-        "runbook_url": f"{options.runbooks}{unit.id}.md",
+        "runbook_url": f"{runbooks}{unit.id}.md",
         "dashboard_url": f"{options.gateway_url}/live{query}",
         "repro": unit.reproduce,
     }
