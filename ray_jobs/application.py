@@ -14,7 +14,9 @@ from tocsin.core.errors import EnvironmentFault
 from tocsin.ray_jobs.board import BOARD, NAMESPACE, Board
 from tocsin.ray_jobs.cluster import check_port, forget_board
 from tocsin.ray_jobs.gateway import Gateway
+from tocsin.ray_jobs.hub import ensure_hub, forget_hubs
 from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.pager import paging_of_environment
 from tocsin.ray_jobs.worker import Worker
 
 APPLICATION = "tocsin"
@@ -39,6 +41,7 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
     """
     check_port(host, port)
     forget_board()
+    forget_hubs()
     node = ray.get_runtime_context().get_node_id()
     here = NodeAffinitySchedulingStrategy(node, soft=False)
     board: Any = (
@@ -53,7 +56,8 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
         )
         .remote()
     )
-    board.watch.remote(node)
+    board.watch.remote(node, paging_of_environment(f"http://{host}:{port}"))
+    ensure_hub(node)
     serve.start(
         proxy_location="HeadOnly",
         http_options={"host": host, "port": port, "request_timeout_s": None},
