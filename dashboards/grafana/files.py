@@ -31,6 +31,8 @@ class Addresses:
         live: of the gateway, as a browser reaches it; empty: no links from failure ids.
         traces: of a trace in some viewer, with `{id}` where its id belongs; empty: no links.
         dashboards: folder in which Grafana's server finds the JSON files.
+        scrape_s: how often Prometheus scrapes; Grafana makes the rate interval from it, and a
+            shorter one than it is leaves gaps.
     """
 
     prometheus: str = "http://127.0.0.1:9090"
@@ -38,6 +40,7 @@ class Addresses:
     live: str = ""
     traces: str = ""
     dashboards: str = "/var/lib/grafana/dashboards/tocsin"
+    scrape_s: int = 5
 
 
 def committed(docs: str = DOCS_URL) -> tuple[dict[str, Any], ...]:
@@ -67,7 +70,7 @@ def datasource(addresses: Addresses) -> dict[str, Any]:
         "url": addresses.prometheus,
         "jsonData": {
             "httpMethod": "POST",
-            "timeInterval": "5s",
+            "timeInterval": f"{addresses.scrape_s}s",
             "exemplarTraceIdDestinations": destinations,
         },
     }

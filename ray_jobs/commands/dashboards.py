@@ -15,6 +15,7 @@ _EXIT_EMPTY = 1
 Prometheus = Annotated[str, typer.Option(help="address of Prometheus, as Grafana reaches it")]
 Docs = Annotated[str, typer.Option(help="address of this project's docs/, for runbook links")]
 Live = Annotated[str, typer.Option(help="address of the gateway, for links from failure ids")]
+Scrape = Annotated[int, typer.Option(min=1, help="seconds between two scrapes of Prometheus")]
 Traces = Annotated[str, typer.Option(help="address of a trace, {id} where its id belongs")]
 
 _DEFAULT = Addresses()
@@ -43,11 +44,12 @@ def render(
     dashboards_path: Annotated[
         str, typer.Option(help="folder in which Grafana's server will find the JSON files")
     ] = _DEFAULT.dashboards,
+    scrape_s: Scrape = _DEFAULT.scrape_s,
 ) -> None:
     """Write dashboards and provisioning files; copy them to where your Grafana reads them."""
     from tocsin.dashboards.grafana.files import write
 
-    addresses = Addresses(prometheus, docs, live, traces, dashboards_path)
+    addresses = Addresses(prometheus, docs, live, traces, dashboards_path, scrape_s)
     for path in write(out, addresses):
         typer.echo(str(path))
 
@@ -61,6 +63,7 @@ def push(
     docs: Docs = _DEFAULT.docs,
     live: Live = "",
     traces: Traces = "",
+    scrape_s: Scrape = _DEFAULT.scrape_s,
     alerts: Annotated[
         bool, typer.Option("--alerts", help="let Grafana evaluate the alert rules too")
     ] = False,
@@ -74,7 +77,7 @@ def push(
     from tocsin.dashboards.relay.secret import read_secret
 
     server = GrafanaApi(url, read_secret(token_file, "dashboards push --token-file"))
-    addresses = Addresses(prometheus, docs, live, traces)
+    addresses = Addresses(prometheus, docs, live, traces, scrape_s=scrape_s)
     for step in pushing.push(server, addresses, alerts=alerts, webhook=webhook):
         typer.echo(f"{step.written:9} {step.name}")
 

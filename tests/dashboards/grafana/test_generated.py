@@ -16,6 +16,7 @@ from tocsin.dashboards.grafana.backend import COLUMNS, generated
 from tocsin.dashboards.grafana.files import Addresses, committed, provisioned, write
 from tocsin.dashboards.grafana.sdk import JSONEncoder, models
 from tocsin.dashboards.panels import DASHBOARDS
+from tocsin.dashboards.render.options import RenderOptions
 
 SCHEMA = json.loads(
     (ROOT / "tests" / "dashboards" / "grafana" / "dashboard.schema.json").read_text("utf-8")
@@ -189,6 +190,12 @@ def test_a_dollar_in_a_provisioning_file_is_doubled() -> None:
     assert "http://gateway:8000/live#failure=$${__value.raw}" in text
     assert "http://traces/$${__value.raw}" in text
     assert "$$$" not in text
+
+
+def test_grafana_is_told_how_often_prometheus_scrapes() -> None:
+    """Its rate interval is four times that; ours is what our own Prometheus file says."""
+    assert Addresses().scrape_s == RenderOptions().scrape_s
+    assert files.datasource(Addresses(scrape_s=15))["jsonData"]["timeInterval"] == "15s"
 
 
 def test_a_missing_dashboard_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
