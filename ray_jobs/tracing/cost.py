@@ -1,9 +1,10 @@
 """What traces cost on the way of a request: paired, in CPU time, with sinks up, down and hanging.
 
-`python -m tocsin.bench.trace_cost` prints one line a variant. Each pair answers the same requests
-once without and once with traces, in alternating order, in one process; the ratio of a variant is
-the median over the pairs. CPU time of the whole process is compared, threads of the exporters
-included, because neighbours on the machine disturb it less than they disturb the wall clock.
+`python -m tocsin.ray_jobs.tracing.cost` prints one line a variant. Each pair answers the same
+requests once without and once with traces, in alternating order, in one process, with an engine
+that costs nothing; the figure is the median difference over the pairs. CPU time of the whole
+process counts, threads of the exporters included, because neighbours on the machine disturb it
+less than they disturb the clock on the wall.
 """
 
 import argparse
