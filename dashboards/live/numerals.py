@@ -66,9 +66,10 @@ def stamp(wall_s: float) -> str:
 
 
 def _three(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """At most three significant digits, without an exponent."""
     if value == 0:
         return "0"
     size = abs(value)
-    digits = 0 if size >= 100 or float(value).is_integer() else 1 if size >= 10 else 2
-    return f"{value:.{digits}f}" if size >= 0.005 else "<0.01"
+    if size < 0.005:
+        return "<0.01"
+    return f"{round(value, 0 if size >= 100 else 1 if size >= 10 else 2):g}"

@@ -224,7 +224,8 @@ def shown(lines: tuple[Line, ...], most: int = LINES_SHOWN) -> tuple[Line, ...]:
     if len(lines) <= most:
         return lines
     heights = {line.name: max((value for _, value in line.points), default=0.0) for line in lines}
-    chosen = sorted(lines, key=lambda line: (-heights[line.name], line.name))[:most]
+    ranked = sorted(lines, key=lambda line: (-heights[line.name], line.name))
+    chosen = ranked[:1] + [line for line in ranked[1:most] if heights[line.name] > 0]
     return tuple(line for line in lines if line in chosen)
 
 

@@ -71,7 +71,7 @@ function three(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 0.005) return "<0.01";
-  return value.toFixed(size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : 2);
+  return String(Number(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2)));
 }
 
 function count(value) {
@@ -98,7 +98,8 @@ function highest(lines) {
   if (lines.length <= LINES_SHOWN) return lines;
   const heights = new Map(lines.map((line) => [line, Math.max(0, ...line.points.map(([, value]) => value))]));
   const ranked = [...lines].sort((a, b) => heights.get(b) - heights.get(a) || (a.name < b.name ? -1 : 1));
-  const chosen = new Set(ranked.slice(0, LINES_SHOWN));
+  const high = ranked.filter((line, k) => !k || heights.get(line) > 0);
+  const chosen = new Set(high.slice(0, LINES_SHOWN));
   return lines.filter((line) => chosen.has(line));
 }
 

@@ -190,13 +190,13 @@ def test_numbers_are_short_and_carry_their_unit() -> None:
         "7",
         "12.3",
         "1.23k",
-        "2.50M",
+        "2.5M",
     ]
     assert count(0.001) == "<0.01"
     assert amount(0.042, Unit.SECONDS) == "42 ms"
     assert amount(0.5, Unit.RATIO) == "50 %"
     assert amount(None, Unit.SECONDS) == "–"
-    assert [seconds(one) for one in (1.5, 600.0, 9000.0)] == ["1.50 s", "10 min", "2.5 h"]
+    assert [seconds(one) for one in (1.5, 600.0, 9000.0)] == ["1.5 s", "10 min", "2.5 h"]
     assert [countdown(one) for one in (299.2, 0.0, 3725.0)] == ["5:00", "0:00", "1:02:05"]
 
 
