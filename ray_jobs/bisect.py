@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tocsin.chaos.lease import Armoury
 from tocsin.checker.attach.transformers import TransformersAdapter
-from tocsin.checker.reproduction.judgement import Judged, judged
+from tocsin.checker.reproduction.judgement import Judge, Judged
 from tocsin.core.calls import AttentionCall, BatchCall, Call, VarlenAttentionCall
 from tocsin.core.clock import SystemClock
 from tocsin.core.faulting import Order
@@ -43,6 +43,8 @@ _HEARD = (
         )
     ),
 )
+_TRUSTED = frozenset({"block_sums", "block_norms", "bias_sums", "weight_trusted", "inv_freq"})
+"""What checks compare with; here the clean run gives it."""
 _LEASE_S = 3600.0
 _STEPS_MAX = 10_000
 
@@ -140,7 +142,9 @@ class Side:
         kept: dict[str, Any] = {}
         for name in type(call).__dataclass_fields__:
             value = getattr(call, name)
-            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+            if name in _TRUSTED:
+                kept[name] = None
+            elif isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
                 kept[name] = value.detach().clone()
         self.heard.append(replace(call, **kept))
 
@@ -163,7 +167,7 @@ def compare(
         order: chaos order that the suspect suffers: kind, seed, params.
         after_tokens: tokens that the suspect releases before the order is given.
     """
-    found = Comparison()
+    found, judge = Comparison(), Judge()
     mine, clean = Side(suspect, config), Side(golden, config)
     try:
         mine.submit(request)
@@ -178,7 +182,7 @@ def compare(
             clean.step()
             found.steps += 1
             if mine.heard:
-                _compare_step(found, mine, clean, cached)
+                _compare_step(found, mine, clean, judge, cached)
             if found.first is None and mine.engine.has_work and mine.tokens != clean.tokens:
                 found.ties.append(len(mine.tokens) - 1)
                 _follow(clean, request, mine.tokens, len(found.ties))
@@ -223,7 +227,11 @@ def _follow(clean: Side, request: Request, tokens: Sequence[int], number: int) -
 
 
 def _compare_step(
-    found: Comparison, mine: Side, clean: Side, cached: dict[int | None, AttentionCall]
+    found: Comparison,
+    mine: Side,
+    clean: Side,
+    judge: Judge,
+    cached: dict[int | None, AttentionCall],
 ) -> None:
     """Compare the calls of one step in the order in which they were made."""
     position = _position(mine.heard)
@@ -231,7 +239,7 @@ def _compare_step(
     for call, other in zip(mine.heard, clean.heard, strict=False):
         if (call.operator, call.module, call.depth) != (other.operator, other.module, other.depth):
             break
-        for verdict in _verdicts(call, other, cached):
+        for verdict in _verdicts(call, other, judge, cached):
             lines.append(
                 Line(
                     step=found.steps,
@@ -251,13 +259,15 @@ def _compare_step(
     found.first = next((line for line in lines if line.diverges), None)
 
 
-def _verdicts(call: Call, other: Call, cached: Mapping[int | None, AttentionCall]) -> list[Judged]:
+def _verdicts(
+    call: Call, other: Call, judge: Judge, cached: Mapping[int | None, AttentionCall]
+) -> list[Judged]:
     """What is said of one call; attention is also asked for what the cache gave it."""
     found = []
     before = cached.get(call.depth)
     if isinstance(call, AttentionCall) and before is not None:
         found.append(_cache(call, before))
-    return [*found, judged(call, other)]
+    return [*found, judge.judged(call, other)]
 
 
 def _cache(call: AttentionCall, before: AttentionCall) -> Judged:

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tocsin.checker.reproduction.reference import healthy
-from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.rounding import U32, norm, smallest_step, unit_roundoff
 from tocsin.core import calls
 from tocsin.core.calls import Call
 
@@ -33,42 +34,78 @@ class Judged:
     operator: str = ""
 
 
-def judged(call: Call, clean: Call) -> Judged:
-    """Judge a call of a suspect run.
+class Judge:
+    """Judges the calls of a suspect run; keeps the row norms of the clean weights it has met."""
 
-    Args:
-        call: its inputs count as given; its parameters, tables and masks are not trusted.
-        clean: the same call of a clean run, float32: gives the parameters.
-    """
-    exact = _exact(call, clean)
-    if exact is not None:
-        return exact
-    hybrid = _with_clean_parameters(call, clean)
-    ought = healthy(hybrid)
-    worst = Judged(0.0, 0.0)
-    drift = 0.0
-    for name in _RESULTS.get(type(call), ("output",)):
-        result = getattr(call, name)
-        if not isinstance(result, Tensor):
-            continue
-        reference, limit = _reference(hybrid, name, ought, clean, result)
-        if reference is None or reference.shape != result.shape:
-            continue
-        found = _compared(name, result, reference, limit)
-        if not found.ratio <= worst.ratio and worst.ratio == worst.ratio:
-            worst = found
-        drift = max(drift, _drift(result, getattr(clean, name)))
-    return replace(worst, drift=drift)
+    def __init__(self) -> None:
+        """Nothing was met yet."""
+        self._row_norms: dict[int, Tensor] = {}
+
+    def judged(self, call: Call, clean: Call) -> Judged:
+        """Judge one call.
+
+        Args:
+            call: its inputs count as given; its parameters, tables and masks are not trusted.
+            clean: the same call of a clean run, float32: gives the parameters.
+        """
+        exact = _exact(call, clean)
+        if exact is not None:
+            return exact
+        with torch.no_grad():
+            return self._computed(call, clean)
+
+    def _computed(self, call: Call, clean: Call) -> Judged:
+        worst, drift = Judged(0.0, 0.0), 0.0
+        for name, (reference, scale) in self._references(call, clean).items():
+            result = getattr(call, name)
+            if reference.shape != result.shape:
+                continue
+            unit = unit_roundoff(result.dtype)
+            limit = scale * (4 * unit + 16 * U32) + 4 * smallest_step(result.dtype)
+            found = _compared(name, result, reference, limit)
+            if not found.ratio <= worst.ratio:
+                worst = found
+            drift = max(drift, _drift(result, getattr(clean, name)))
+        return replace(worst, drift=drift)
+
+    def _references(self, call: Any, clean: Any) -> dict[str, tuple[Tensor, Tensor]]:
+        """What each result ought to be, and the magnitude that rounding is measured by."""
+        if isinstance(call, calls.LinearCall) and call.output is not None:
+            return {"output": self._product(call.x, clean.weight, clean.bias)}
+        if isinstance(call, calls.LogitsCall) and call.hidden is not None and call.softcap is None:
+            return {"logits": self._product(call.hidden, clean.weight, None)}
+        hybrid = _with_clean_parameters(call, clean)
+        found = {
+            name: (ought, _scale(hybrid, name, ought))
+            for name, ought in healthy(hybrid).items()
+            if name in _RESULTS.get(type(call), ("output",))
+        }
+        if isinstance(call, calls.RopeCall):
+            for name in ("cos", "sin"):
+                table = getattr(clean, name).to(torch.float64)
+                found[name] = (table, torch.ones_like(table))
+        return found
+
+    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x Wᵀ in float32, and a quarter of |x| |W_n|: far above what rounding makes of a sum."""
+        norms = self._row_norms.get(id(weight))
+        if norms is None:
+            norms = self._row_norms[id(weight)] = norm(weight)
+        wide = x.to(torch.float32)
+        reference = functional.linear(wide, weight.to(torch.float32), bias)
+        scale = norm(wide)[..., None] * norms / 4
+        if bias is not None:
+            scale = scale + bias.abs()
+        return reference.to(torch.float64), scale.to(torch.float64) + reference.abs()
 
 
 _RESULTS: Final[Mapping[type[Call], tuple[str, ...]]] = {
-    calls.RopeCall: ("cos", "sin", "q_out", "k_out"),
+    calls.RopeCall: ("q_out", "k_out"),
     calls.LogitsCall: ("logits",),
 }
 _PARAMETERS: Final[Mapping[type[Call], tuple[str, ...]]] = {
     calls.EmbeddingCall: ("weight",),
     calls.RMSNormCall: ("weight", "eps"),
-    calls.LinearCall: ("weight", "bias"),
     calls.AttentionCall: ("mask", "causal", "scale", "softcap"),
     calls.LogitsCall: ("weight", "softcap"),
     calls.SwiGLUCall: ("activation",),
@@ -110,27 +147,8 @@ def _with_clean_parameters(call: Call, clean: Call) -> Call:
     return replace(call, **values)
 
 
-def _reference(
-    hybrid: Call, name: str, ought: Mapping[str, Tensor], clean: Call, result: Tensor
-) -> tuple[Tensor | None, Tensor]:
-    """What a result ought to be, float64, and how far it may be from that."""
-    unit = unit_roundoff(result.dtype)
-    if isinstance(hybrid, calls.RopeCall) and name in ("cos", "sin"):
-        table = getattr(clean, name).to(torch.float64)
-        return table, torch.full_like(table, 4 * unit + 64 * U32)
-    reference = ought.get(name)
-    if reference is None:
-        return None, torch.zeros(())
-    scale = _scale(hybrid, name, reference)
-    return reference, scale * (4 * unit + 16 * U32) + 4 * smallest_step(result.dtype)
-
-
 def _scale(call: Any, name: str, reference: Tensor) -> Tensor:
     """Sums of magnitudes: what rounding of inputs, parameters and partial sums may amount to."""
-    if isinstance(call, calls.LinearCall):
-        return _product(call.x, call.weight) + reference.abs()
-    if isinstance(call, calls.LogitsCall) and call.hidden is not None and call.weight is not None:
-        return _product(call.hidden, call.weight) + reference.abs()
     if isinstance(call, calls.ResidualCall):
         return call.x.to(torch.float64).abs() + call.delta.to(torch.float64).abs()
     if isinstance(call, calls.SwiGLUCall):
@@ -142,12 +160,6 @@ def _scale(call: Any, name: str, reference: Tensor) -> Tensor:
     if isinstance(call, calls.AttentionCall):
         return _attention_scale(call).expand(reference.shape)
     return reference.abs() * 2
-
-
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """|x| |W|ᵀ; products of many terms are in practice off by their root, so a fault shows."""
-    wide = x.to(torch.float64).square() @ weight.to(torch.float64).square().T
-    return wide.sqrt() * 2
 
 
 def _attention_scale(call: calls.AttentionCall) -> Tensor:
