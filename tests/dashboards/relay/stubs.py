@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,7 +39,13 @@ class Stub:
         path, query = parts.path, parse_qs(parts.query)
         body = json.loads(raw)
         self.got.setdefault(path, []).append(
-            {"body": body, "query": query, "headers": headers, "bytes": len(raw)}
+            {
+                "body": body,
+                "query": query,
+                "headers": headers,
+                "bytes": len(raw),
+                "t_s": time.monotonic(),
+            }
         )
         if self.answers.get(path):
             return self.answers[path].pop(0)
@@ -108,6 +115,7 @@ JUDGES = {
     "/pagerduty": _pagerduty,
     "/webhook": _webhook,
     "/feishu": _feishu,
+    "/raw": lambda body, query, headers: (200, ""),
 }
 
 
