@@ -37,6 +37,8 @@ def _route(options: RenderOptions) -> dict[str, Any]:
             "group_interval": "1m",
             "repeat_interval": "1m",
         },
+        # What only informs of a drill, wherever the drill runs.
+        {"receiver": DRILLS, "matchers": ['priority="none"']},
         {
             "receiver": DRILLS,
             "matchers": [f'{DRILL}="true"'],
@@ -44,8 +46,6 @@ def _route(options: RenderOptions) -> dict[str, Any]:
             "group_interval": "10s",
             **({"continue": True} if options.drills_page else {}),
         },
-        # What only informs of a drill, wherever the drill runs.
-        {"receiver": DRILLS, "matchers": ['priority="none"']},
         # The second arm of the degradation; the first worked in the process, within the step.
         {
             "receiver": DEGRADE,
