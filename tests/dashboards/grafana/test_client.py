@@ -72,6 +72,15 @@ def test_a_dashboard_is_written_whole_into_its_folder(
     assert api.put_dashboard(MODEL, "tocsin") is Written.UNCHANGED
 
 
+def test_what_the_server_counts_itself_is_no_difference(
+    stub: StubGrafana, api: GrafanaServer
+) -> None:
+    """A dashboard that was exported carries a number and a version of another server."""
+    exported = {**MODEL, "id": 512, "version": 33}
+    assert api.put_dashboard(exported, "tocsin") is Written.CREATED
+    assert api.put_dashboard(exported, "tocsin") is Written.UNCHANGED
+
+
 @pytest.mark.parametrize(
     "change",
     [
