@@ -16,6 +16,7 @@ from tocsin.ray_jobs.chaos_file import ChaosFile
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.oracle import cache_folder, options_of
+from tocsin.ray_jobs.repros import write_repros
 from tocsin.ray_jobs.run_note import annotated
 from tocsin.ray_jobs.system import RaySystem
 
@@ -65,11 +66,17 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
                     store,
                     progress=progress,
                     arguments=arguments,
-                    keep=partial(collect, state),
+                    keep=partial(_keep, state),
                     meter=meter,
                 )
         finally:
             system.close()
+
+
+def _keep(state: Path, run_dir: Path) -> None:
+    """What the servers left, and a reproduction of each kind of failure."""
+    collect(state, run_dir)
+    write_repros(run_dir)
 
 
 @contextmanager
