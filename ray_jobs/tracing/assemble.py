@@ -53,8 +53,8 @@ class Assembler:
         for record in records:
             self._ids.trace_id = record.context.trace_id
             self._ids.span_id = record.context.span_id
-            if record.notes_dropped:
-                record.attributes[names.EVENTS_DROPPED] = record.notes_dropped
+            if record.notes.dropped:
+                record.attributes[names.EVENTS_DROPPED] = record.notes.dropped
             span = self._tracer.start_span(
                 record.name,
                 _parent(record),
@@ -63,7 +63,7 @@ class Assembler:
                 [Link(span_context(link)) for link in record.links],
                 record.begun_ns + epoch_ns,
             )
-            for note in record.notes:
+            for note in record.notes.kept:
                 span.add_event(note.name, dict(note.attributes), note.t_ns + epoch_ns)
             if record.error is not None:
                 span.set_status(Status(StatusCode.ERROR, record.error))

@@ -186,7 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--requests", type=int, default=100)
-    parser.add_argument("--step-ms", type=float, default=40.0, help="a decode step, for the share")
+    parser.add_argument("--step-ms", type=float, default=99.0, help="a decode step, for the share")
     parser.add_argument("--rows", type=int, default=8, help="tokens of a decode step")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

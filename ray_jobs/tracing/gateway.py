@@ -172,7 +172,7 @@ class RequestTrace(Untraced):
         replica = self._attempts[-1] if self._attempts else ""
         self.keep(_BROKEN)
         now_ns = self._now_ns()
-        self._server.note(Note(now_ns, _BROKEN, {names.REPLICA: replica, "why": why}))
+        self._server.notes.add(Note(now_ns, _BROKEN, {names.REPLICA: replica, "why": why}))
         if len(self._spans) > 1:
             self._spans[-1].ended_ns = now_ns
 
@@ -208,7 +208,7 @@ class RequestTrace(Untraced):
         """A span event, and the trace is kept."""
         note = note_of(Event(EventKind.CHECK_FAILED, self._now_ns(), "gateway", data=dict(data)))
         if note is not None:
-            self._server.note(note)
+            self._server.notes.add(note)
         self.keep(names.CHECK_FAILED)
 
     def exemplar(self) -> dict[str, str] | None:

@@ -8,7 +8,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from tocsin.ray_jobs.tracing.delivery import Delivery
 
-SPANS_MAX = 1024
+SPANS_MAX = 256
+"""Spans that wait for the receiver: ten megabytes at most, when each is full of events."""
 _TIMEOUT_S = 3.0
 
 _LOG = logging.getLogger("tocsin.ray_jobs.tracing")

@@ -15,8 +15,8 @@ from tocsin.ray_jobs.tracing.record import SpanRecord
 from tocsin.ray_jobs.tracing.settings import TraceSettings
 from tocsin.ray_jobs.tracing.spans_file import SpanFile
 
-REQUESTS_MAX = 512
-"""Kept requests that wait for the disk; a second of a storm, a few megabytes."""
+REQUESTS_MAX = 128
+"""Kept requests that wait for the disk: ten megabytes at most, when each is full of events."""
 _CLOSE_S = 2.0
 
 _Kept = tuple[Sequence[SpanRecord], int]

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.context import TraceContext
 
 Value = str | bool | int | float | tuple[str, ...]
 
-NOTES_MAX = 128
-"""Events of one span; a storm of failures must not grow without end. More are counted."""
+NOTES_MAX = 32
+"""Events of one span; the others are counted."""
+ALIKE_MAX = 4
+"""Events of one span that tell the same of the same check: in a storm the first ones tell it."""
 
 
 class Kind(StrEnum):
@@ -33,6 +36,30 @@ class Note:
 
 
 @dataclass(slots=True)
+class Notes:
+    """The events of a span, or of some: bounded, and what is too much is counted.
+
+    Attributes:
+        spans: how many share them.
+    """
+
+    spans: int = 1
+    kept: list[Note] = field(default_factory=list)
+    dropped: int = 0
+    _alike: dict[tuple[str, Value | None], int] = field(default_factory=dict)
+
+    def add(self, note: Note) -> None:
+        """Keep an event, or count it."""
+        key = note.name, note.attributes.get(names.CHECK_NAME)
+        alike = self._alike.get(key, 0)
+        if alike >= ALIKE_MAX * self.spans or len(self.kept) >= NOTES_MAX * self.spans:
+            self.dropped += 1
+            return
+        self._alike[key] = alike + 1
+        self.kept.append(note)
+
+
+@dataclass(slots=True)
 class SpanRecord:
     """What will be a span if it is kept.
 
@@ -49,14 +76,6 @@ class SpanRecord:
     ended_ns: int = 0
     kind: Kind = Kind.INTERNAL
     attributes: dict[str, Value] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
-    notes_dropped: int = 0
+    notes: Notes = field(default_factory=Notes)
     error: str | None = None
     links: tuple[TraceContext, ...] = ()
-
-    def note(self, note: Note) -> None:
-        """Add an event, or count it when there are too many."""
-        if len(self.notes) >= NOTES_MAX:
-            self.notes_dropped += 1
-        else:
-            self.notes.append(note)

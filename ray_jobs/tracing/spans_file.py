@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tocsin.ray_jobs.tracing.otlp_json import otlp_line
 
 FILE_BYTES_MAX = 16 << 20
-FOLDER_BYTES_MAX = 128 << 20
+FOLDER_BYTES_MAX = 64 << 20
 
 _LOG = logging.getLogger("tocsin.ray_jobs.tracing")
 

@@ -20,7 +20,7 @@ from tocsin.ray_jobs.tracing.context import TraceContext, new_span_id, parse
 from tocsin.ray_jobs.tracing.inject import InjectSpans
 from tocsin.ray_jobs.tracing.notes import KEEPS, note_of, requests_of
 from tocsin.ray_jobs.tracing.pipeline import Tracing
-from tocsin.ray_jobs.tracing.record import NOTES_MAX, Note, SpanRecord
+from tocsin.ray_jobs.tracing.record import Note, Notes, SpanRecord
 from tocsin.ray_jobs.wire import step_event_to_wire
 
 _FAILURES_REMEMBERED = 64
@@ -146,8 +146,7 @@ class _Open:
     unverified: int = 0
     gap_ns_max: int = 0
     ending: FinishEvent | None = None
-    notes: list[Note] = field(default_factory=list)
-    notes_dropped: int = 0
+    notes: Notes = field(default_factory=lambda: Notes(spans=2))
     prefill: TraceContext = field(init=False)
     decode: TraceContext = field(init=False)
 
@@ -164,10 +163,7 @@ class _Open:
     def note(self, note: Note, why: str) -> None:
         """Something happened; `why`: it keeps the trace. May be called from any thread."""
         self.kept = self.kept or why
-        if len(self.notes) < 2 * NOTES_MAX:
-            self.notes.append(note)
-        else:
-            self.notes_dropped += 1
+        self.notes.add(note)
 
     def hear(self, event: EngineEvent, now_ns: int) -> None:
         """A token leaves, or the ending."""
@@ -205,9 +201,9 @@ class _Open:
             last = SpanRecord(names.DECODE, self.decode, self.parent, self.first_ns, now_ns)
             last.attributes = {names.REQUEST_ID: request.request_id, **self._steps()}
             spans = (prefill, last)
-        last.notes_dropped = self.notes_dropped
-        for note in self.notes:
-            (last if note.t_ns >= last.begun_ns else prefill).note(note)
+        last.notes.dropped = self.notes.dropped
+        for note in self.notes.kept:
+            (last if note.t_ns >= last.begun_ns else prefill).notes.add(note)
         self._conclude(last)
         if self.parent.sampled:
             self.kept = self.kept or "sampled"

@@ -20,7 +20,7 @@ def record(trace: int, span: int, begun_ns: int, failure_id: str = "") -> SpanRe
     made = SpanRecord("prefill", TraceContext(trace, span, True), None, begun_ns, begun_ns + 5)
     note = note_of(check_failed("a", t_ns=begun_ns, failure_id=failure_id)) if failure_id else None
     if note is not None:
-        made.note(note)
+        made.notes.add(note)
     return made
 
 

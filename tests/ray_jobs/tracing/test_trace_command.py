@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     inner.ended_ns = 8_000_000
     note = note_of(check_failed("a", t_ns=5_000_000, failure_id=FAILURE))
     assert note is not None
-    inner.note(note)
+    inner.notes.add(note)
     tracing.export((server, inner))
     written(tracing, tmp_path)
     return tmp_path
