@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,9 @@ def test_the_call_is_stored_as_it_was_in_the_first_run(desk: Callable[..., Desk]
     """Proves that a fault which is gone on the second run is in the snapshot all the same."""
     one = desk()
     memory = attention()
+    settled = threading.Event()
+    # The disk is slow: nothing is written before the second run is over.
+    assert one.journal.snapshot(lambda: _wait(settled), 0)
 
     def body(step: Any, backend: str) -> None:
         if step.runs > 1:  # the same memory, overwritten by the second run
@@ -149,6 +153,7 @@ def test_the_call_is_stored_as_it_was_in_the_first_run(desk: Callable[..., Desk]
         one.emit(memory)
 
     one.settle(body)
+    settled.set()
     stored = load_call(one.snapshot())
     assert isinstance(stored, AttentionCall)
     assert stored.output is not None
@@ -318,8 +323,6 @@ def test_a_full_disk_costs_the_snapshot_and_nothing_else(
 
 def test_a_backlog_is_counted_and_never_waited_for(desk: Callable[..., Desk]) -> None:
     """Proves that a disk that hangs does not hold the step: the next snapshot is given up."""
-    import threading
-
     one = desk(queue_bytes_max=1)
     hanging, begun = threading.Event(), threading.Event()
 
@@ -531,6 +534,10 @@ def test_a_summary_of_nothing_and_of_what_has_no_values() -> None:
     assert summary(torch.eye(2).to_sparse()) == {"elements": 4}
     assert summary(torch.ones(2, device="meta")) == {"elements": 0}
     assert summary(torch.ones(1).expand(5000))["mean"] == 1.0
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 def _layer() -> Any:
