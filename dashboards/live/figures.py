@@ -104,7 +104,7 @@ class _Asked:
                 group.raw.popleft()
             value = _value(self.shape, group.raw, wall_s)
             if value is not None and math.isfinite(value):
-                group.points.append((wall_s, value))
+                group.points.append((round(wall_s, 2), float(f"{value:.5g}")))
         for key, group in list(self.groups.items()):
             while group.points and group.points[0][0] < wall_s - SPAN_S:
                 group.points.popleft()

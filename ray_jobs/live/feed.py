@@ -83,9 +83,10 @@ class LiveFeed:
                 reading = await self._source.read(self._collector.wanted)
             except RayError:
                 return  # no board for a moment: the page shows an old time, and says so
-            self._state = self._collector.take(reading)
+            # In threads, here and below: tokens pass through the event loop meanwhile.
+            self._state = await asyncio.to_thread(self._collector.take, reading)
             self._read_s = self._now_s()
-        self._send(self._state)
+            await self._send(self._state)
 
     async def state(self) -> LiveState:
         """The latest state, read now if it is old."""
@@ -114,14 +115,14 @@ class LiveFeed:
         client = _Client(language)
         self._clients.add(client)
         try:
-            yield _frame(state, sections(state, language), client)
+            yield _frame(state, await asyncio.to_thread(sections, state, language), client)
             while (frame := await client.frames.get()) is not None:
                 yield frame
         finally:
             self._clients.discard(client)
             self._wanted_s = self._now_s()
 
-    def _send(self, state: LiveState) -> None:
+    async def _send(self, state: LiveState) -> None:
         rendered: dict[str, dict[str, str]] = {}
         for client in tuple(self._clients):
             if client.frames.qsize() >= BEHIND_MAX:
@@ -130,7 +131,9 @@ class LiveFeed:
                 client.frames.put_nowait(None)
                 continue
             if client.language not in rendered:
-                rendered[client.language] = sections(state, client.language)
+                rendered[client.language] = await asyncio.to_thread(
+                    sections, state, client.language
+                )
             client.frames.put_nowait(_frame(state, rendered[client.language], client))
 
 

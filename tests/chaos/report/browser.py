@@ -73,10 +73,14 @@ class Page:
 
     def open(self, path: Path, width: int, *, dark: bool = False) -> None:
         """Load a file at a width and wait until it is there."""
+        self.visit(path.as_uri(), width, dark=dark)
+
+    def visit(self, url: str, width: int, *, dark: bool = False) -> None:
+        """Load an address at a width and wait until it is there."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self._size(width, 900)
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=url)
         while self.evaluate("document.readyState") != "complete":
             pass
 
@@ -95,6 +99,24 @@ class Page:
     def move_to(self, x: float, y: float) -> None:
         """Move the mouse."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str) -> None:
+        """Press and release a key, by its DOM name; Enter brings its character along."""
+        text = {"Enter": "\r"}.get(key, "")
+        code = {"Enter": 13, "Escape": 27, "Tab": 9}[key]
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                text=text if kind == "keyDown" else "",
+            )
+
+    def write(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self.call("Input.insertText", text=text)
 
     def _size(self, width: int, height: int) -> None:
         self.call(

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from string import Formatter
 
 import pytest
@@ -11,7 +12,7 @@ from tests.dashboards.live.states import HOSTILE, NOW_S, busy, cell, failure, qu
 from tocsin.core.terms import BreakerState, Cause, Layer, Profile
 from tocsin.dashboards.live.figures import CHARTS, TILES, panel_of
 from tocsin.dashboards.live.page import POLICY, SECTIONS, asset, mood, page, sections
-from tocsin.dashboards.live.state import Light, LiveState, from_json
+from tocsin.dashboards.live.state import Light, LiveState, from_json, thinned
 from tocsin.dashboards.live.words import _WORDS, LANGUAGES, chosen, words
 
 VOID = {"meta", "link", "input", "br", "use", "path", "circle", "rect", "line"}
@@ -214,6 +215,11 @@ def test_a_state_travels_as_json_and_back() -> None:
     short = from_json(busy().to_json(points=1))
     assert all(len(line.points) <= 1 for figure in short.figures for line in figure.lines)
     assert short.figures[0].lines[0].points == ((NOW_S, 0.04),)
+    many = tuple((float(second), 1.0) for second in range(900))
+    few = thinned(many, 100)
+    assert len(few) == 100
+    assert few[-1] == many[-1]
+    assert {later[0] - before[0] for before, later in pairwise(few)} == {9.0}
     none = busy().to_json(points=0)
     assert not any(line["points"] for figure in none["figures"] for line in figure["lines"])
 
