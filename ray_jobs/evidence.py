@@ -71,6 +71,8 @@ def collect(state: Path, run_dir: Path) -> None:
         target = run_dir / destination
         target.mkdir(parents=True, exist_ok=True)
         for path in sorted(origin.iterdir()):
+            if path.name.startswith("."):
+                continue  # a snapshot that is being written, or a lock
             if path.is_dir() and source == "journal/snapshots":
                 shutil.copytree(path, target / path.name, dirs_exist_ok=True)
             elif path.is_file():

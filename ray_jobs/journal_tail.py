@@ -62,7 +62,7 @@ class JournalTail:
                     record = json.loads(line)
                 except ValueError:
                     continue  # the first line, when it was begun in the middle
-                if isinstance(record, dict):
+                if isinstance(record, dict) and record.get("row") != "aggregate":
                     yield record
         self._offsets = known
 
