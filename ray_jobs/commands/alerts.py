@@ -5,7 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ import typer
 
 from tocsin.core.errors import SpecError
 from tocsin.ray_jobs.commands.alert_files import check, render
-from tocsin.ray_jobs.commands.edge import one_line
+from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,9 @@ def relay(
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(settings).run()  # ends well on SIGINT and SIGTERM
+    # The server ends well on both signals, and then raises again what it caught.
+    with suppress(KeyboardInterrupt), terminated_as_interrupt():
+        uvicorn.Server(settings).run()
 
 
 @alerts_app.command()
@@ -163,6 +165,7 @@ def _deliver(made: "Relay", letters: "Callable[[], list[Letter]]") -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await made.stop(grace_s=0.0)
         return [letter.id for letter in chosen]
 
     ids = asyncio.run(deliver())
