@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 _OWNER_CHECKS = frozenset({"state.page_owner", "state.page_epoch"})
 _SUM_CHECKS = frozenset({"state.kv_page_sum"})
 _PEAK_NS = 30_000_000_000
+_READ_NS = 200_000_000
 
 
 class WorkerMeter:
     """The metric file and the tick ring of one replica.
 
-    Failures are written the moment they are recorded. All else is brought up to date once a step:
-    only what has changed is written.
+    Failures are written the moment they are recorded, counters once a step, gauges five times a
+    second; only what has changed is written.
 
     Args:
         folder: the node folder.
@@ -45,7 +46,7 @@ class WorkerMeter:
         self._ring = _ring(folder, model, clock)
         self._replica = (model, replica)
         self._bound: dict[tuple[str, Hashable], Bound] = {}
-        self._degraded_ns = 0
+        self._degraded_ns = self._read_due_ns = 0
         self._described = False
         self._peaks = Peaks(clock)
         self._installs = self._steps = 0
@@ -78,7 +79,9 @@ class WorkerMeter:
         """
         if took_s is not None:
             self.stepped(stack, took_s)
-        self.flush(stack)
+        self.count(stack)
+        if took_s is None or self._clock.now_ns() >= self._read_due_ns:
+            self.read(stack)
 
     def stepped(self, stack: "Stack", took_s: float) -> None:
         """An engine step has ended.
@@ -95,11 +98,8 @@ class WorkerMeter:
                 self._to(metrics.LAST_TOKEN, self._clock.wall_s(), *self._replica)
             self._peaks.take(gate.ratio_peaks())
 
-    def flush(self, stack: "Stack") -> None:
-        """Bring every number up to date; between two steps, on the thread that steps."""
-        if not self._described:
-            self._described = True
-            self._describe(stack.breaker.chain)
+    def count(self, stack: "Stack") -> None:
+        """Bring the counters up to date, once a step: what is not written, a kill takes along."""
         self._up.set(1.0)  # its time is what says that the replica steps
         counters, model = stack.gate.counters, self._model
         for key, count in counters.checks.items():
@@ -109,22 +109,30 @@ class WorkerMeter:
         for (operator, decision), count in counters.log_records.items():
             self._to(metrics.LOG_RECORDS, count, operator, decision)
         self._to(metrics.ARCHIVE_FAILURES, counters.archive_failures)
-        self._to(metrics.ARCHIVE_LAG, counters.archive_lag_s)
         self._to(metrics.UNVERIFIED_TOKENS, counters.unverified_tokens, model)
         self._to(metrics.PAGES_QUARANTINED, counters.pages_quarantined, model)
         self._to(metrics.WEIGHTS_REPAIRED, counters.weights_repaired, model)
-        self._flush_engine(stack)
-        self._flush_breaker(stack)
-        self._flush_checks(stack)
+        stats = stack.engine.stats()
+        self._to(metrics.TOKENS, stats.tokens_released, model)
+        self._to(metrics.PREEMPTIONS, stats.preemptions, model)
+
+    def read(self, stack: "Stack") -> None:
+        """Bring the gauges up to date, five times a second: no scraper looks more often."""
+        self._read_due_ns = self._clock.now_ns() + _READ_NS
+        if not self._described:
+            self._described = True
+            self._describe(stack.breaker.chain)
+        self._to(metrics.ARCHIVE_LAG, stack.gate.counters.archive_lag_s)
+        self._read_engine(stack)
+        self._read_breaker(stack)
+        self._read_checks(stack)
 
     def close(self) -> None:
         """The replica ends as it was asked to: nobody need be told of a loss."""
         self._file.close()
 
-    def _flush_engine(self, stack: "Stack") -> None:
+    def _read_engine(self, stack: "Stack") -> None:
         stats, watermark = stack.engine.stats(), stack.gate.watermark
-        self._to(metrics.TOKENS, stats.tokens_released, self._model)
-        self._to(metrics.PREEMPTIONS, stats.preemptions, self._model)
         self._to(metrics.RUNNING, stats.running, *self._replica)
         self._to(metrics.WAITING, stats.waiting, *self._replica)
         usage = stats.pages_used / max(stats.pages_total, 1)
@@ -132,7 +140,7 @@ class WorkerMeter:
         self._to(metrics.MEMORY_FREE, max(watermark.free_bytes, 0), *self._replica)
         self._to(metrics.WATERMARK_LEVEL, int(watermark.level), *self._replica)
 
-    def _flush_breaker(self, stack: "Stack") -> None:
+    def _read_breaker(self, stack: "Stack") -> None:
         breaker, (model, replica) = stack.breaker, self._replica
         operator, serving = str(Operator.ATTENTION), stack.breaker.peek()
         for backend in breaker.chain:
@@ -150,7 +158,7 @@ class WorkerMeter:
             self._file.inc(metrics.DEGRADED_SECONDS, (model, operator), seconds)
         self._degraded_ns = now_ns if serving != breaker.primary else 0
 
-    def _flush_checks(self, stack: "Stack") -> None:
+    def _read_checks(self, stack: "Stack") -> None:
         for layer, peak in self._peaks.worst().items():
             self._to(metrics.RATIO_PEAK, peak, self._model, str(layer), self._replica[1])
         for actor, count in stack.switchboard.changes.items():
