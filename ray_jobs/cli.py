@@ -53,6 +53,12 @@ def serve(
         str, typer.Option(help="built-in name, or folder of a model")
     ] = "smollm2-135m",
     max_length: Annotated[int, typer.Option(min=32, help="prompt and answer tokens")] = 1024,
+    archive_url: Annotated[
+        str, typer.Option(help="copy finished journal files to s3://…, oss://… or file://…")
+    ] = "",
+    journal_prompts: Annotated[
+        bool, typer.Option(help="store prompts with failures, for a replay on the model")
+    ] = False,
     alert_relay: Annotated[
         Path | None, typer.Option(help="start an alert relay too (tocsin alerts example)")
     ] = None,
@@ -75,6 +81,8 @@ def serve(
         replicas=replicas,
         max_length=max_length,
         pages=max(192, 8 * max_length // 16 + 1),
+        archive_url=archive_url,
+        journal_prompts=journal_prompts,
     )
     typer.echo(f"tocsin: starting {replicas} replicas of {options.served_name} …", err=True)
     with relay_beside(alert_relay), Cluster(replicas), terminated_as_interrupt():
