@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import Check, phase_of
 from tocsin.checker.counters import Counters
-from tocsin.checker.excerpt import excerpt
+from tocsin.checker.excerpt import SAMPLE_BYTES, excerpt
 from tocsin.checker.journal import Admission, Journal, JournalSettings, plain_json
 from tocsin.checker.journal.files import snapshots_folder
 from tocsin.checker.snapshot import REQUEST, can_save, save_calls, tensor_fields
@@ -85,7 +85,9 @@ def capture(
         captured.note = "no snapshot: the package safetensors was not found; pip install it"
     storing = admission.full and not captured.note
     taken: dict[int, Exhibit] = {}
-    for finding in _first_of_each(findings) if storing else findings[:1]:
+    counted: set[int] = set()
+    is_first = bool(admission.firsts)
+    for finding in _first_of_each(findings) if storing and is_first else findings[:1]:
         call = failing_call(calls, finding, units)
         if call is None:
             captured.note = captured.note or (
@@ -94,12 +96,20 @@ def capture(
             )
             continue
         if not captured.described:
-            captured.described = described(call, counters)
+            captured.described = described(call)
+        if id(call) not in counted:
+            counted.add(id(call))
+            count_nonfinite(call, counters)
         if id(call) in taken:
             taken[id(call)].about["checks"].append(finding.check)
         elif storing and len(taken) < settings.snapshot_calls_max:
             room = settings.snapshot_bytes_max - sum(one.size_bytes for one in taken.values())
-            part = excerpt(call, room, prompts=settings.journal_prompts)
+            part = excerpt(
+                call,
+                room,
+                prompts=settings.journal_prompts,
+                large_bytes=None if is_first else SAMPLE_BYTES,
+            )
             captured.note = captured.note or part.note
             if part.call is not None:
                 about = _about(finding, units, part.redacted, part.reduced)
@@ -178,25 +188,23 @@ def alarms(unit: Check, call: Call) -> bool | None:
         return None
 
 
-def described(call: Call, counters: Counters | None = None) -> dict[str, Any]:
-    """What a line of the journal says of a call, JSON-safe.
-
-    Args:
-        counters: where NaN and infinities are added.
-    """
+def described(call: Call) -> dict[str, Any]:
+    """What a line of the journal says of a call, JSON-safe."""
     tensors = tensor_fields(call)
-    texts: dict[str, Any] = {
+    return {
         "device": next((str(one.device) for one in tensors.values()), "cpu"),
         "shapes": {name: list(one.shape) for name, one in tensors.items()},
         "dtypes": {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()},
-        "tensors": {},
+        "tensors": {name: summary(one) for name, one in tensors.items()},
     }
-    for name, tensor in tensors.items():
-        texts["tensors"][name] = statistics = summary(tensor)
-        if counters is not None and name.partition(".")[0] not in _NOT_COUNTED:
-            for kind in ("nan", "inf"):
-                counters.nonfinite[str(call.operator), kind] += statistics.get(kind, 0)
-    return texts
+
+
+def count_nonfinite(call: Call, counters: Counters) -> None:
+    """Add the NaN and infinities of a failing call's activations to the counters."""
+    for name, tensor in tensor_fields(call).items():
+        if name.partition(".")[0] not in _NOT_COUNTED:
+            for kind, count in _nonfinite(tensor).items():
+                counters.nonfinite[str(call.operator), kind] += count
 
 
 def summary(tensor: Tensor) -> dict[str, Any]:
@@ -208,11 +216,7 @@ def summary(tensor: Tensor) -> dict[str, Any]:
         return {"elements": 0 if tensor.is_meta else tensor.numel()}
     with torch.no_grad():
         sample = _spread(tensor.detach())
-        statistics: dict[str, Any] = {"elements": tensor.numel()}
-        if tensor.dtype.is_floating_point:
-            counted = tensor.detach() if tensor.numel() <= COUNTED_ELEMENTS_MAX else sample
-            statistics["nan"] = int(torch.isnan(counted).sum())
-            statistics["inf"] = int(torch.isinf(counted).sum())
+        statistics: dict[str, Any] = {"elements": tensor.numel(), **_nonfinite(tensor)}
         values = sample.to("cpu", torch.float64)
         finite = values[torch.isfinite(values)]
         if finite.numel():
@@ -224,6 +228,16 @@ def summary(tensor: Tensor) -> dict[str, Any]:
             }
         statistics["first"] = plain_json([_short(one) for one in values[:FIRST_ELEMENTS].tolist()])
         return statistics
+
+
+def _nonfinite(tensor: Tensor) -> dict[str, int]:
+    """Numbers of NaN and infinities; nothing for a tensor that can hold none."""
+    if not tensor.dtype.is_floating_point or tensor.layout is not torch.strided or tensor.is_meta:
+        return {}
+    whole = tensor.detach()
+    with torch.no_grad():
+        counted = whole if whole.numel() <= COUNTED_ELEMENTS_MAX else _spread(whole)
+        return {"nan": int(torch.isnan(counted).sum()), "inf": int(torch.isinf(counted).sum())}
 
 
 def _spread(tensor: Tensor) -> Tensor:

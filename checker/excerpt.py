@@ -27,6 +27,9 @@ from tocsin.core.calls import (
 LARGE_BYTES = 16 << 20
 """A weight or a cache above this is not stored whole where its checks do not need it whole."""
 
+SAMPLE_BYTES = 256 << 10
+"""The same bound for calls that are stored as one in a hundred: a storm must not fill the disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
@@ -45,12 +48,15 @@ class Excerpt:
     note: str = ""
 
 
-def excerpt(call: Call, bytes_max: int, *, prompts: bool) -> Excerpt:
+def excerpt(
+    call: Call, bytes_max: int, *, prompts: bool, large_bytes: int | None = None
+) -> Excerpt:
     """Copy a call; later writes into its tensors do not reach the copy.
 
     Args:
         bytes_max: more is not copied.
         prompts: whether token ids and texts may be stored as they are.
+        large_bytes: weights and caches above it are stored in part; None: `LARGE_BYTES`.
     """
     redacted: list[str] = []
     reduced: list[str] = []
@@ -60,7 +66,8 @@ def excerpt(call: Call, bytes_max: int, *, prompts: bool) -> Excerpt:
         redacted += [] if prompts else ["input_ids"]
     elif not prompts:
         call = _without_prompts(call, redacted)
-    call = _without_what_is_not_read(call, reduced)
+    large = LARGE_BYTES if large_bytes is None else large_bytes
+    call = _without_what_is_not_read(call, reduced, large)
     size_bytes = sum(map(stored_bytes, tensor_fields(call).values()))
     if size_bytes > bytes_max:
         note = f"the call holds {size_bytes} bytes, more than the {bytes_max} that may be stored"
@@ -142,18 +149,18 @@ def _used_rows(call: EmbeddingCall) -> Call:
     )
 
 
-def _without_what_is_not_read(call: Call, reduced: list[str]) -> Call:
+def _without_what_is_not_read(call: Call, reduced: list[str], large_bytes: int) -> Call:
     """Large memory that the checks do not read by value, or of which they read little."""
     if isinstance(call, LogitsCall):
         weight, known = call.weight, call.weight_norm_max is not None
     elif isinstance(call, LinearCall):
         weight, known = call.weight, call.block_sums is not None
-    elif isinstance(call, KVUpdateCall) and stored_bytes(call.key_cache) > LARGE_BYTES:
+    elif isinstance(call, KVUpdateCall) and stored_bytes(call.key_cache) > large_bytes:
         reduced += ["key_cache", "value_cache"]
         return _used_pages(call)
     else:
         return call
-    if weight is None or not known or stored_bytes(weight) <= LARGE_BYTES or weight.ndim != 2:
+    if weight is None or not known or stored_bytes(weight) <= large_bytes or weight.ndim != 2:
         return call
     reduced.append("weight")
     return dataclasses.replace(call, weight=weight[:1].expand_as(weight))

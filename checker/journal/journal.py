@@ -21,7 +21,8 @@ from tocsin.core.clock import Clock, SystemClock
 
 RING_MAX = 512
 
-_BRIEF_FINDINGS = 8
+_LINE_FINDINGS = 8
+_RING_FINDINGS = 32
 _LONG = ("tensors", "stack", "environment", "shapes", "dtypes")
 """Fields that a line in the middle of a storm goes without."""
 
@@ -103,6 +104,7 @@ class Journal:
         """Keep one record; NaN and infinities become text.
 
         Args:
+            record: is not changed afterwards.
             admission: the answer of `admit`; None: it is asked here.
         """
         if admission is None:
@@ -117,10 +119,12 @@ class Journal:
                 "sampled_full": admission.full,
             }
         with self._lock:
-            self._ring.append(record)
+            self._ring.append(_with_findings(record, _RING_FINDINGS))
             if admission.written:
                 self._say(_shortened(record, admission), admission.not_before_s)
             self._say_what_is_due()
+        if self._file is not None:
+            self._writer.start()
 
     def snapshot(self, job: Callable[[], None], size_bytes: int) -> bool:
         """Hand the writing of a snapshot to the thread; False, counted, when too much waits."""
@@ -253,14 +257,19 @@ def _times(ago: Mapping[str, float]) -> dict[str, str]:
 
 def _shortened(record: dict[str, Any], admission: Admission) -> dict[str, Any]:
     """The record as its line says it: the whole once, in a storm only what tells it apart."""
-    findings = record.get("findings") or ()
     in_storm = admission.suppressed > 0 and not admission.full
-    kept = 1 if in_storm else _BRIEF_FINDINGS
-    if len(findings) > kept:
-        record = {**record, "findings": findings[:kept], "findings_total": len(findings)}
+    record = _with_findings(record, 1 if in_storm else _LINE_FINDINGS)
     if in_storm:
         record = {name: value for name, value in record.items() if name not in _LONG}
     return record
+
+
+def _with_findings(record: dict[str, Any], count_max: int) -> dict[str, Any]:
+    """The record with so many findings at most; one fault may alarm at hundreds of places."""
+    findings = record.get("findings") or ()
+    if len(findings) <= count_max:
+        return record
+    return {**record, "findings": findings[:count_max], "findings_total": len(findings)}
 
 
 def _call(method: "weakref.WeakMethod[Callable[[], None]]") -> None:

@@ -28,7 +28,7 @@ class Writer:
         self._busy = False
         self._stopped = False
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._runs = False
 
     def offer(self, job: Callable[[], None], size_bytes: int = 0) -> bool:
         """Hand over a job; False, at once, when too much waits already."""
@@ -43,15 +43,13 @@ class Writer:
         return True
 
     def start(self) -> None:
-        """Run the thread if it does not run."""
+        """Run the thread if it does not run; a stop that is not over yet is taken back."""
         with self._changed:
-            if self._thread is not None and self._thread.is_alive():
-                return
             self._stopped = False
-            self._thread = threading.Thread(
-                target=self._run_for_ever, name="tocsin-journal", daemon=True
-            )
-            self._thread.start()
+            if self._runs:
+                return
+            self._runs = True
+            threading.Thread(target=self._run_for_ever, name="tocsin-journal", daemon=True).start()
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until nothing waits; for tests and for the end, never for a step."""
@@ -70,6 +68,7 @@ class Writer:
                 if not self._jobs and not self._stopped:
                     self._changed.wait(self._every_s)
                 if not self._jobs and self._stopped:
+                    self._runs = False
                     return
                 job, size_bytes = self._jobs.popleft() if self._jobs else (self._idle, 0)
                 self._busy = True

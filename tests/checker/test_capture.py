@@ -290,6 +290,30 @@ def test_each_check_of_a_failure_has_its_first_call(desk: Callable[..., Desk]) -
     assert stored == pairs
 
 
+def test_a_sample_is_one_call_without_its_weights() -> None:
+    """Proves that one in a hundred of a storm costs kilobytes, and still alarms."""
+    call = LinearCall(
+        module="m",
+        x=torch.ones(2, 512),
+        weight=torch.ones(512, 512),
+        output=torch.full((2, 512), 9.0),
+        block_sums=torch.full((4, 512), 128.0),
+        block_norms=torch.full((4,), 256.0),
+    )
+    findings = [_at(finding, call) for finding in judge(call).findings]
+    assert findings
+    other = attention()
+    findings += [_at(finding, other) for finding in judge(other).findings]
+    sampled, first = Admission(True, True, (), 0, 0.0), Admission(True, True, (("a", "b"),), 0, 0.0)
+    counters = Counters()
+    for admission, calls, size_max in ((sampled, 1, 50_000), (first, 2, 2_000_000)):
+        taken = capture([call, other], findings, admission, registry(), JournalSettings(), counters)
+        assert len(taken.exhibits) == calls
+        assert sum(one.size_bytes for one in taken.exhibits) <= size_max
+        assert judge(taken.exhibits[0].call).findings
+    assert counters.nonfinite["attention", "nan"] == 1  # only where it was captured
+
+
 def test_without_the_library_the_line_says_so(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The journal: one line a failure, valid JSON whatever the numbers, bounded, never in the way."""
 
+import gc
 import gzip
 import json
 import math
@@ -172,3 +173,37 @@ def test_the_ring_is_bounded() -> None:
 def test_any_value_has_a_plain_form() -> None:
     """Proves that keys and unknown objects become text."""
     assert plain_json({1: {"a"}, "p": Path("x")}) == {"1": ["a"], "p": "x"}
+
+
+def test_a_closed_journal_opens_again(tmp_path: Path) -> None:
+    """Proves that nothing said after a close is lost, neither a line nor a snapshot."""
+    journal = Journal(tmp_path / "failures.jsonl")
+    journal.write({"failure_id": "A", "operator": "x"})
+    journal.close()
+    journal.write({"failure_id": "B", "operator": "y"})
+    done: list[int] = []
+    assert journal.snapshot(lambda: done.append(1), 0)
+    assert journal.drain()
+    assert done == [1]
+    assert {one["failure_id"] for one in records_in(tmp_path)} == {"A", "B"}
+
+
+def test_a_journal_without_a_holder_has_no_thread(tmp_path: Path) -> None:
+    """Proves that a writer's thread ends with its journal."""
+    journal = Journal(tmp_path / "failures.jsonl")
+    writer = journal._writer
+    assert writer._runs
+    del journal
+    gc.collect()
+    with writer._changed:
+        assert writer._changed.wait_for(lambda: writer._stopped, 10)
+
+
+def test_a_cascade_is_bounded_in_memory() -> None:
+    """Proves that a fault which alarms at a thousand places leaves a bounded record."""
+    journal = Journal()
+    journal.write({"failure_id": "A", "findings": [{"check": str(n)} for n in range(1000)]})
+    found = journal.find("A")
+    assert found is not None
+    assert len(found["findings"]) == 32
+    assert found["findings_total"] == 1000
