@@ -14,7 +14,7 @@ from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.system import RaySystem
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Two replicas of a tiny model, in a node folder of their own."""
     path = save_tiny_model(tmp_path_factory.mktemp("tiny"))
