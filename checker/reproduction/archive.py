@@ -99,7 +99,8 @@ def find(wanted: str, where: Where = None) -> Recorded:
 
 def snapshots_of(run_dir: Path) -> list[Path]:
     """Snapshot folders of one run or node, first failure first."""
-    return sorted(_snapshots([run_dir]), key=lambda path: path.name)
+    found = {path.name: path for path in _snapshots([run_dir])}
+    return [found[name] for name in sorted(found)]
 
 
 def _snapshots(roots: Iterable[Path]) -> Iterator[Path]:

@@ -11,12 +11,9 @@ import pytest
 import torch
 
 import tocsin
-from tests.checker.calls import generator
-from tests.checker.faulty import FAULTS, fresh
 from tests.checker.reproduction.realistic import REALISTIC
-from tests.checker.valid import VALID
+from tests.checker.reproduction.recorded import WALL_MS, failing, record
 from tocsin.checker.contract import registry
-from tocsin.checker.journal import plain_json
 from tocsin.checker.reproduce import (
     NOT_REPRODUCED,
     REPRODUCED,
@@ -26,50 +23,8 @@ from tocsin.checker.reproduce import (
     run,
 )
 from tocsin.checker.shrink import read
-from tocsin.checker.snapshot import save_call
-from tocsin.core.calls import Call
 from tocsin.core.errors import SpecError
 from tocsin.core.ids import new_ulid
-
-_WALL_MS = 1_796_000_000_000
-
-
-def record(node: Path, call: Call, of: str, /, *, number: int = 0, **about: Any) -> str:
-    """Record a failure as a journal does; returns its id."""
-    failure_id = new_ulid(_WALL_MS + number, number.to_bytes(10, "big"))
-    unit = registry()[of]
-    document = {
-        "failure_id": failure_id,
-        "check": of,
-        "ratio": read(unit, call).ratio,
-        "thresholds": dict(unit.thresholds),
-        "full": True,
-        **about,
-    }
-    snapshots = node / "journal" / "snapshots"
-    snapshots.mkdir(parents=True, exist_ok=True)
-    save_call(call, snapshots / failure_id, plain_json(document))
-    line = {
-        "ts": "2026-11-29T19:02:33.123+00:00",
-        "failure_id": failure_id,
-        "replica": "replica-1",
-        "model": "SmolLM2-135M-Instruct",
-        "step": 812,
-        "request_ids": ["r00021"],
-        "business_impact": "a token is wrong",
-        "cause": "transient",
-    }
-    with (node / "journal" / "failures-replica-1.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    return failure_id
-
-
-def failing(check: str, dtype: torch.dtype = torch.float32) -> Call:
-    """The first faulty call of a check."""
-    (place, fault) = next(iter(FAULTS[check].values()))
-    call = fresh(VALID[place[0]][place[1]](generator(), dtype))
-    fault(call)
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +168,7 @@ def test_a_failure_with_numbers_only_says_which_one_to_take(tmp_path: Path) -> N
 def test_a_failure_in_the_journal_without_a_snapshot_says_so(tmp_path: Path) -> None:
     """The id is right, the tensors were not kept: another word than `not found`."""
     failure_id = record(tmp_path, failing("numerical.residual"), "numerical.residual")
-    other = new_ulid(_WALL_MS + 5, b"\1" * 10)
+    other = new_ulid(WALL_MS + 5, b"\1" * 10)
     with (tmp_path / "journal" / "failures-replica-1.jsonl").open("a") as file:
         file.write(json.dumps({"failure_id": other}) + "\n")
     with pytest.raises(SpecError, match="has no snapshot"):
