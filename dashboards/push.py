@@ -73,7 +73,7 @@ async def push_p0(
         URL → empty, or why it did not take them.
     """
     if http is None:
-        async with httpx.AsyncClient() as own:
+        async with httpx.AsyncClient(trust_env=False) as own:
             return await push_p0(urls, pushed, http=own, timeout_s=timeout_s)
     found = await asyncio.gather(*(_push(url, pushed, http, timeout_s) for url in urls))
     return dict(zip(urls, found, strict=True))

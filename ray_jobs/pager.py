@@ -75,7 +75,8 @@ class Pager:
         self._pushed_ns: dict[tuple[str, str, str], int] = {}
         self._failure_ids: OrderedDict[tuple[str, str], str] = OrderedDict()
         if paging.alertmanagers:
-            self._http = httpx.AsyncClient()  # now: making one costs more than a push may
+            # Made now, because that costs more than a push may; straight, past any proxy.
+            self._http = httpx.AsyncClient(trust_env=False)
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """An event of the board; a sign that one request met another's data pages at once."""
