@@ -177,7 +177,8 @@ def test_what_is_installed_here_is_what_is_pinned() -> None:
     wrong = {}
     for name in sorted(_declared() & set(_pins())):
         try:
-            version = importlib.metadata.version(name).partition("+")[0]
+            # Some write `v1.2` into their metadata; the installer reads it as 1.2.
+            version = importlib.metadata.version(name).partition("+")[0].removeprefix("v")
         except importlib.metadata.PackageNotFoundError:
             continue  # an extra that is not installed here
         if version != _pins()[name]:
