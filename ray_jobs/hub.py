@@ -60,6 +60,10 @@ class Hub:
         """Host and port of its pages."""
         return self._address
 
+    def pid(self) -> int:
+        """Of its process."""
+        return os.getpid()
+
     def numbers(self) -> Numbers:
         """All series of the node, for whoever adds nodes up."""
         return self._page.numbers()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.core.clock import Clock
+from tocsin.core.ids import new_ulid
 from tocsin.core.terms import Operator
 from tocsin.ray_jobs.metric_file import started_ticks
 from tocsin.ray_jobs.places import metrics_folder
@@ -32,7 +33,7 @@ class Tick:
     """One failure of an operator.
 
     Attributes:
-        source: file of the process; with `operator` and `serial` it names the tick for good.
+        source: id of the ring; with `operator` and `serial` it names the tick for good.
         wall_s: wall time, which the nodes of a cluster share as well as their clocks agree.
     """
 
@@ -62,7 +63,9 @@ class TickRing:
             number += 1
             path = path.with_name(f"{stem}-{number}{SUFFIX}")
         operators = [str(operator) for operator in Operator]
-        header = json.dumps({"model": model, "operators": operators}).encode()
+        # Pids and file names of two machines may be equal; an id is one ring's for good.
+        facts = {"id": new_ulid(), "model": model, "operators": operators}
+        header = json.dumps(facts).encode()
         size = _HEADER_BYTES + len(operators) * _SLOT_BYTES
         with path.open("x+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -100,6 +103,7 @@ class TickReader:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         facts = json.loads(self._map[:_HEADER_BYTES].rstrip(b"\0").decode())
+        self._id = str(facts["id"])
         self.model = str(facts["model"])
         self.last_s = float("-inf")
         self.taken = False
@@ -115,7 +119,7 @@ class TickReader:
             for serial in range(first, count):
                 (wall_s,) = _TIME.unpack_from(self._map, place + 8 + 8 * (serial % RING_MAX))
                 self.last_s = max(self.last_s, wall_s)
-                yield Tick(self.path.name, self.model, operator, serial, wall_s)
+                yield Tick(self._id, self.model, operator, serial, wall_s)
             self._next[index] = count
         self.taken = True
 
