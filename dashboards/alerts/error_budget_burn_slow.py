@@ -13,19 +13,19 @@ ERROR_BUDGET_BURN_SLOW = Alert(
     summary_zh="{{ $labels.model }}:按当前失败率,本月 99.9 % 目标的错误预算将被耗尽",
     fires=Case(  # 4 of 1,000
         {
-            'tocsin_requests_total{model="m",outcome="ok"}': "0+4980x300",
-            'tocsin_requests_total{model="m",outcome="failed"}': "0+20x300",
+            'tocsin_requests_total{model="m",outcome="ok"}': "0+4980x40",
+            'tocsin_requests_total{model="m",outcome="failed"}': "0+20x40",
         },
-        at="24h",
+        at="3h",
         labels={"model": "m"},
         interval="5m",
     ),
     silent=Case(  # 0.8 of 1,000
         {
-            'tocsin_requests_total{model="m",outcome="ok"}': "0+4996x300",
-            'tocsin_requests_total{model="m",outcome="failed"}': "0+4x300",
+            'tocsin_requests_total{model="m",outcome="ok"}': "0+4996x40",
+            'tocsin_requests_total{model="m",outcome="failed"}': "0+4x40",
         },
-        at="24h",
+        at="3h",
         interval="5m",
     ),
 )
