@@ -4,16 +4,18 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tocsin.checker.journal import find_record, latest_record, snapshot_folder
+from tocsin.checker.reproduction.archive import find
 from tocsin.checker.snapshot import load_document
-from tocsin.core.errors import TocsinError
+from tocsin.core.errors import SpecError, TocsinError
 from tocsin.dashboards.relay.evidence import Evidence, Reproduction
-from tocsin.ray_jobs.places import journal_folder, spans_folder
+from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
 from tocsin.ray_jobs.tracing.read import spans_of
 
 LATEST = "latest"
@@ -53,10 +55,9 @@ class NodeEvidence:
 
     def reproduce(self, failure: str) -> Reproduction | None:
         """Write the reproduction of a failure, or find the one that is there; may take a minute."""
-        record = self._record(failure)
-        if record is None:
+        failure_id = self._recorded(failure)
+        if failure_id is None:
             return None
-        failure_id = str(record["failure_id"])
         target = self.reproductions / failure_id
         command = f"tocsin reproduce {failure_id}"
         if not any(target.glob("test_*.py")):
@@ -75,6 +76,21 @@ class NodeEvidence:
                 return None
         test = next(iter(sorted(target.glob("test_*.py"))), None)
         return Reproduction(command, test) if test is not None else None
+
+    def _recorded(self, failure: str) -> str | None:
+        """Id of the failure whose snapshot stands for this one, None where there is none.
+
+        Only the first failure of an operator and check in five minutes is recorded in full: for
+        the others it is the latest of their operator that was.
+        """
+        with suppress(SpecError):
+            return find(failure, self.folder or node_folder()).failure_id
+        record = self._record(failure)
+        if record is not None:
+            with suppress(SpecError):
+                latest = f"{LATEST}:{record.get('operator', '')}"
+                return find(latest, self.folder or node_folder()).failure_id
+        return None
 
     def _record(self, failure: str) -> dict[str, Any] | None:
         journal = journal_folder(self.folder)

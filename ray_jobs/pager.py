@@ -85,17 +85,16 @@ class Pager:
         record = event["data"]
         model, failure_id = str(record.get("model", "")), str(record.get("failure_id", ""))
         findings: Sequence[Mapping[str, Any]] = record.get("findings") or ()
-        for finding in findings:
-            self._remember(model, str(finding.get("operator", "")), failure_id)
+        if record.get("snapshot", failure_id):  # what was recorded in full can be reproduced
+            for finding in findings:
+                self._remember(model, str(finding.get("operator", "")), failure_id)
         for finding in findings:
             if finding.get("check") in CROSSING_CHECKS:
-                operator = str(finding.get("operator", ""))
-                self._page(CROSS_REQUEST_DATA, model, operator, 1, failure_id)
+                self._page(CROSS_REQUEST_DATA, model, str(finding.get("operator", "")), 1)
 
     def window_crossed(self, model: str, operator: str, count: int = 11) -> None:
         """An operator failed too often in one minute."""
-        failure_id = self._failure_ids.get((model, operator), "")
-        self._page(OPERATOR_FAILING, model, operator, count, failure_id)
+        self._page(OPERATOR_FAILING, model, operator, count)
 
     async def close(self) -> None:
         """End the pushes that are on their way."""
@@ -111,9 +110,8 @@ class Pager:
         while len(self._failure_ids) > _REMEMBERED:
             self._failure_ids.popitem(last=False)
 
-    def _page(
-        self, alert_id: str, model: str, operator: str, value: float, failure_id: str
-    ) -> None:
+    def _page(self, alert_id: str, model: str, operator: str, value: float) -> None:
+        """Push one alert, with the operator's last failure that can be reproduced."""
         if self._http is None:
             return
         key, now_ns = (alert_id, model, operator), self._clock.now_ns()
@@ -130,7 +128,7 @@ class Pager:
             operator=operator,
             value=value,
             starts_s=self._clock.wall_s(),
-            failure_id=failure_id,
+            failure_id=self._failure_ids.get((model, operator), ""),
             drill=self.paging.drill,
             options=self._options,
         )

@@ -76,6 +76,21 @@ def test_a_report_of_a_real_record_names_its_tensors(
     assert json.loads((page.parent / "call.json").read_text())["check"] == CHECK
 
 
+def test_a_failure_without_a_snapshot_is_stood_for_by_one_that_has_one(
+    node: Path, tmp_path: Path, failure_id: str
+) -> None:
+    """Of the same operator; of another one nothing stands for it."""
+    journal = node / "journal" / "failures-replica-1.jsonl"
+    line = json.loads(journal.read_text())
+    others = {"01M" + "0" * 23: "rms_norm", "01N" + "0" * 23: "rope"}
+    for other, operator in others.items():
+        later = {**line, "failure_id": other, "operator": operator, "snapshot": ""}
+        journal.write_text(journal.read_text() + json.dumps(later) + "\n")
+    known = evidence(node, tmp_path)
+    assert [known._recorded(other) for other in others] == [failure_id, None]
+    assert known._recorded("latest:rms_norm") == failure_id
+
+
 @pytest.mark.slow
 def test_a_reproduction_is_written_once_and_found_the_second_time(
     node: Path, tmp_path: Path, failure_id: str

@@ -146,6 +146,29 @@ async def test_a_crossed_window_pages_with_the_last_failure_of_its_operator(
     assert "11 times" in alert["annotations"]["summary"]
 
 
+async def test_a_failure_without_a_snapshot_is_told_by_the_last_one_that_has_one(
+    alertmanager: Alertmanager,
+) -> None:
+    """The command in a page must work; without any snapshot it is the rule's own."""
+    clock = ManualClock(1)
+    pager = Pager(Paging((alertmanager.url,)), clock=clock)
+    bare = failed("state.page_owner", failure_id="F1")
+    bare["data"]["snapshot"] = ""
+    full = failed("state.page_owner", failure_id="F2")
+    full["data"]["snapshot"] = "snapshots/F2"
+    for event in (bare, full, bare):
+        pager.hear(event)
+        await settled(pager)
+        clock.sleep(5.0)
+    await pager.close()
+    repro = [alert["annotations"]["repro"] for ((alert),) in alertmanager.got]
+    assert repro == [
+        "tocsin reproduce latest:kv_read",
+        "tocsin reproduce F2",
+        "tocsin reproduce F2",
+    ]
+
+
 async def test_a_storm_of_signs_is_one_push_in_five_seconds(alertmanager: Alertmanager) -> None:
     """5,000 failures a second must not become 5,000 requests."""
     clock = ManualClock(1)
