@@ -60,7 +60,7 @@ class Cluster:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
             )
-        except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        except Exception as error:  # Ray raises plain ones, for instance when its start takes long
             raise EnvironmentFault(
                 f"ray: no local cluster started ({error}), expected one; free memory and disk in "
                 "the temporary folder, or set RAY_ADDRESS to a running cluster"

@@ -12,7 +12,6 @@ import httpx
 import typer
 
 from tocsin.core.errors import EnvironmentFault
-from tocsin.ray_jobs.cluster import check_port
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.monitor import ALERTMANAGER_PORT, HOST, PROMETHEUS_PORT, Monitor
 
@@ -34,6 +33,7 @@ def monitor(
     """Watch a running cluster with Debian's Prometheus and Alertmanager until Ctrl-C."""
     from tocsin.dashboards.render.files import ALERTMANAGER, PROMETHEUS, write
     from tocsin.dashboards.render.options import RenderOptions
+    from tocsin.ray_jobs.cluster import check_port
 
     folder = (data or Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}" / "monitor").resolve()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
