@@ -15,6 +15,8 @@ from torch import Tensor
 
 from tocsin.checker.contract import Check, registry
 from tocsin.checker.reproduction.archive import Recorded, Where, find
+from tocsin.checker.reproduction.axes import elements
+from tocsin.checker.reproduction.condense import condensed, is_without_weight, words
 from tocsin.checker.reproduction.diagnosis import Diagnosis, diagnose
 from tocsin.checker.reproduction.page import page, page_name
 from tocsin.checker.shrink import Shrunk, read, shrink
@@ -96,8 +98,12 @@ def write(
     unit = _unit(recorded)
     call = _stacked(load_call(recorded.folder, recorded.number))
     found = read(unit, call)
-    made = shrink(unit, call) if smaller and found.fails else None
-    diagnosis = diagnose(call)
+    incomplete = is_without_weight(call, recorded.facts.get("reduced") or ())
+    start = condensed(call) if incomplete else call
+    made = None
+    if smaller and start is not None and read(unit, start).fails:
+        made = replace(shrink(unit, start), before=elements(call))
+    diagnosis = Diagnosis("no weight", words(call)) if incomplete else diagnose(call)
     target = Path(out) if out is not None else Path(f"repro-{recorded.failure_id}")
     copy = target / "recorded"
     copy.mkdir(parents=True, exist_ok=True)

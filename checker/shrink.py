@@ -39,6 +39,8 @@ from tocsin.core.calls import AttentionCall, Call
 _SAFE = 1.5
 """A ratio this far from its limit is over it on any machine."""
 
+_AS_MUCH = 4.0
+
 _WORK_MAX = 400_000_000
 """Elements that all candidates together may have: some seconds on one core, and always the same
 number of candidates on any machine."""
@@ -165,7 +167,7 @@ class _Search:
         if self.deviation:
             if read(self.unit, twin(candidate)).fails:
                 return False
-        elif not self._alarms_agree(found.alarms, kept):
+        elif not self._alarms_agree(found.alarms, kept) or not self._about_as_much(found.ratio):
             return False
         self.best, self.alarms = candidate, found.alarms
         return True
@@ -178,6 +180,11 @@ class _Search:
         if alarms.numel() != numbers.numel() or int(numbers.max()) >= self.alarms.numel():
             return int(alarms.sum()) <= int(self.alarms.sum())
         return bool((alarms == self.alarms[numbers]).all())
+
+    def _about_as_much(self, ratio: float) -> bool:
+        """Without a reference: a number that grows much worse is another failure."""
+        first = self.first.ratio
+        return not math.isfinite(first) or ratio <= _AS_MUCH * first
 
     def _affordable(self, call: Call) -> bool:
         self.tries += 1

@@ -91,7 +91,7 @@ def _docstring(
         "Recovery": _recovery(record),
         "Reference": diagnosis.words,
         "Minimal": "" if shrunk is None else _shrinking(recorded, shrunk),
-        "Recorded": f"{elements(recorded):,} tensor elements, in recorded/",
+        "Recorded": _stored(recorded, record),
         "Run": f"python -m pytest {page_name(unit.id)} (tocsin, pytest and safetensors; no model, "
         "no GPU). It fails as recorded while the fault is there. To test a fix, put your own "
         "operator into by_the_operator().",
@@ -125,6 +125,16 @@ def _request(record: Mapping[str, Any]) -> str:
     names = record.get("request_ids") or []
     shown = ", ".join(map(str, names[:4]))
     return shown + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _stored(recorded: Call, record: Mapping[str, Any]) -> str:
+    """What lies in recorded/, and what does not."""
+    said = f"{elements(recorded):,} tensor elements, in recorded/"
+    if record.get("reduced"):
+        said += f"; of {', '.join(record['reduced'])} only what the check reads"
+    if record.get("redacted"):
+        said += f"; {', '.join(record['redacted'])} renumbered or left out: prompts are private"
+    return said
 
 
 _CAUSES = {

@@ -13,6 +13,7 @@ import torch
 import tocsin
 from tests.checker.reproduction.realistic import REALISTIC
 from tests.checker.reproduction.recorded import WALL_MS, failing, record
+from tocsin.checker.checks.numerical.linear_checksum import checksums
 from tocsin.checker.contract import registry
 from tocsin.checker.reproduce import (
     NOT_REPRODUCED,
@@ -200,3 +201,36 @@ def test_the_latest_of_an_operator_is_found_in_a_node_and_in_a_run(tmp_path: Pat
     found = reproduction(last[:25], out=tmp_path / "d", folder=tmp_path / "store")
     assert found.failure_id == last
     assert found.fails
+
+
+def test_a_product_whose_large_weight_was_not_stored_is_reproduced_by_its_block_sums(
+    tmp_path: Path,
+) -> None:
+    """The weight in such a record merely has the right shape: no reference may be made of it."""
+    call: Any = REALISTIC["a product"][1]()
+    sums, norms, _, _ = checksums(call)
+    call.block_sums, call.block_norms = sums.clone(), norms.clone()
+    call.weight = call.weight[:1].expand_as(call.weight)
+    failure_id = record(tmp_path, call, "numerical.linear_checksum", reduced=["weight"])
+    made = reproduction(failure_id, out=tmp_path / "out", folder=tmp_path)
+    assert made.diagnosis.verdict == "no weight"
+    assert "trusted sums of the weight give" in made.diagnosis.words
+    assert made.shrunk is not None
+    assert made.shrunk.twin is not None
+    assert made.shrunk.after * 100 <= made.shrunk.before
+    assert "of weight only what the check reads" in " ".join(made.test.read_text().split())
+    assert run(made.test) == REPRODUCED
+
+
+def test_logits_without_their_weight_keep_their_bound(tmp_path: Path) -> None:
+    """A hidden state that is cut is shorter, and its logits would seem too large: it is not cut."""
+    call: Any = REALISTIC["a logit"][1]()
+    call.logits = call.hidden @ call.weight.T
+    call.weight_norm_max = call.weight.norm(dim=-1).amax()
+    call.logits[3, 7] = 3.0 * call.hidden[3].norm() * call.weight_norm_max
+    call.weight = call.weight[:1].expand_as(call.weight)
+    failure_id = record(tmp_path, call, "numerical.logits_bound", reduced=["weight"])
+    made = reproduction(failure_id, out=tmp_path / "out", folder=tmp_path)
+    assert made.shrunk is not None
+    assert made.shrunk.after <= 4
+    assert 1.5 <= made.shrunk.ratio < 12.0
