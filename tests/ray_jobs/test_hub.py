@@ -172,4 +172,4 @@ def test_eleven_failures_of_two_nodes_are_a_crossing_of_the_fleet_and_ten_are_no
     wait_until(lambda: ("m", "swiglu") in ray.get(crossings.remote()), "the crossing")
     wait_until(lambda: fleet() == 11, "eleven in the fleet's window")
     orders = ray.get(served.board.degradations.remote(), timeout=15.0)["orders"]
-    assert [one["operator"] for one in orders] == ["swiglu"]
+    assert [one["order"]["operator"] for one in orders] == ["swiglu"]
