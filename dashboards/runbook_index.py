@@ -10,6 +10,16 @@ to make it happen again. This index is written by `make docs` from `dashboards/a
 are written by hand, and a test demands them. P0 pages, P1 is a ticket, P2 goes to the archive and
 the weekly digest.
 
+- `tocsin alerts render --out DIR` writes rules, routes and their tests for a place; `--help` lists
+  addresses, channels and where secrets lie.
+- `tocsin alerts check DIR --grid` has promtool and amtool judge them.
+- The digest comes by cron, every Monday at nine in Shanghai:
+
+```
+CRON_TZ=Asia/Shanghai
+0 9 * * 1  tocsin digest --since 7d --out /var/lib/tocsin/digest
+```
+
 | alert | priority | after | what it says |
 |---|---|---|---|
 """
@@ -25,5 +35,7 @@ def runbook_index() -> str:
 def _row(unit: Alert) -> str:
     hold = "at once" if unit.hold == "0s" else unit.hold
     said = unit.summary.replace("{{ $labels.", "*").replace(" }}", "*")
-    said = said.replace('{{ printf "%.0f" $value*', "*n*").replace('{{ printf "%.2f" $value*', "*n*")
+    said = said.replace('{{ printf "%.0f" $value*', "*n*").replace(
+        '{{ printf "%.2f" $value*', "*n*"
+    )
     return f"| [{unit.name}]({unit.id}.md) | {unit.labels['priority']} | {hold} | {cell(said)} |"

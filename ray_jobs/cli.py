@@ -14,6 +14,7 @@ from tocsin.core.terms import Profile
 from tocsin.ray_jobs.commands.alerts import alerts_app, relay_beside
 from tocsin.ray_jobs.commands.bisect import bisect
 from tocsin.ray_jobs.commands.dashboards import app as dashboards_app
+from tocsin.ray_jobs.commands.digest import digest
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.commands.monitor import monitor
 from tocsin.ray_jobs.commands.reproduce import reproduce
@@ -30,6 +31,7 @@ app.add_typer(dashboards_app, name="dashboards")
 app.command()(reproduce)
 app.command()(bisect)
 app.command()(monitor)
+app.command()(digest)
 app.command()(top)
 app.command()(trace)
 

@@ -113,7 +113,7 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
                 "send_resolved": True,
             }
         ]
-    if Channel.PAGERDUTY in channels:
+    if Channel.PAGERDUTY in channels and not options.relay_only:
         page["pagerduty_configs"] = [
             {
                 "routing_key_file": f"{options.secrets}/pagerduty_key",
@@ -126,7 +126,7 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
                 },
             }
         ]
-    if Channel.SLACK in channels:
+    if Channel.SLACK in channels and not options.relay_only:
         page["slack_configs"] = [
             {
                 **(
@@ -140,7 +140,8 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
                 "send_resolved": True,
             }
         ]
-    page |= _relayed(options, Channel.WECOM_ROBOT)
+    others = (Channel.SLACK, Channel.PAGERDUTY) if options.relay_only else ()
+    page |= _relayed(options, Channel.WECOM_ROBOT, *others)
     return [
         {"name": DEADMAN, **_hook(options.deadman_url or _relay(options, DEADMAN), options)},
         {"name": DRILLS, **_hook(_relay(options, DRILLS), options)},

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import httpx
 import typer
@@ -14,6 +14,9 @@ import typer
 from tocsin.core.errors import EnvironmentFault
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 from tocsin.ray_jobs.monitor import ALERTMANAGER_PORT, HOST, PROMETHEUS_PORT, Monitor
+
+if TYPE_CHECKING:
+    from tocsin.dashboards.render.options import Channel
 
 _LOOK_S = 1.0
 
@@ -41,7 +44,8 @@ def monitor(
         gateway_url=url,
         secrets=str(_secrets(folder)),
         # People are reached through the relay alone, so that one file says how.
-        channels=frozenset(),
+        channels=_channels(relay),
+        relay_only=True,
         http_sd=(f"http://{metrics}/sd",),
         alertmanagers=(f"{HOST}:{alertmanager_port}",),
         scrape_s=scrape_s,
@@ -81,6 +85,15 @@ def _secrets(folder: Path) -> Path:
     with os.fdopen(descriptor, "w") as file:
         file.write(os.environ.get("TOCSIN_TOKEN", ""))
     return secrets
+
+
+def _channels(config: Path | None) -> "frozenset[Channel]":
+    """Those that the relay's file has a receiver for; the rest would be refused all day."""
+    from tocsin.dashboards.relay.config import load_config
+    from tocsin.dashboards.render.options import Channel
+
+    known = load_config(config).receivers if config is not None and config.is_file() else {}
+    return frozenset(channel for channel in Channel if channel in known)
 
 
 def _hub_answers(metrics: str) -> None:

@@ -165,6 +165,18 @@ def test_a_channel_that_is_not_chosen_is_not_drawn() -> None:
     ]
 
 
+def test_with_the_relay_alone_no_channel_is_spoken_to_directly() -> None:
+    """One file, the relay's, then says how people are reached."""
+    config = alertmanager_file(RenderOptions(relay_only=True))
+    receivers = {one["name"]: one for one in config["receivers"]}
+    assert set(receivers[PAGE]) == {"name", "webhook_configs"}
+    assert [hook["url"].rpartition("/")[2] for hook in receivers[PAGE]["webhook_configs"]] == [
+        "wecom-robot",
+        "slack",
+        "pagerduty",
+    ]
+
+
 def test_the_grid_has_every_pair_of_intervals() -> None:
     """1, 5, 15 and 30 s against each other, and pairs that share no second."""
     pairs = {(scrape, evaluate) for scrape in (1, 5, 15, 30) for evaluate in (1, 5, 15, 30)}
