@@ -10,7 +10,7 @@ from rich.text import Text
 from tocsin.core.terms import Layer, Operator
 from tocsin.dashboards.live import numerals
 from tocsin.dashboards.live.figures import CHARTS, panel_of
-from tocsin.dashboards.live.page import mood
+from tocsin.dashboards.live.page import mood, shown
 from tocsin.dashboards.live.state import Cell, Light, LiveState
 from tocsin.dashboards.live.words import words
 
@@ -42,22 +42,29 @@ SPARKS = 30
 """Points of a line that a sparkline shows."""
 
 
-def draw(state: LiveState, language: str = "en", failures: int = 6) -> RenderableType:
-    """The whole screen.
+def draw(
+    state: LiveState, language: str = "en", *, failures: int = 6, wide: bool = False
+) -> RenderableType:
+    """The whole screen, the gravest first.
 
     Args:
         failures: how many of the newest are listed.
+        wide: there is room for two columns (150 characters).
     """
     text = words(language)
-    parts: list[RenderableType] = [_head(state, text), _grid(state, text)]
-    parts += [_replicas(state, text), _figures(state, language)]
+    rest: list[RenderableType] = []
     if state.failures:
-        parts.append(_failures(state, text, failures))
+        rest.append(_failures(state, text, failures))
     if state.faults:
-        parts.append(_faults(state, text))
+        rest.append(_faults(state, text))
     if state.orders or state.degradations:
-        parts.append(_orders(state, text))
-    return Group(*parts)
+        rest.append(_orders(state, text))
+    rest += [_replicas(state, text), _figures(state, language)]
+    if not wide:
+        return Group(_head(state, text), _grid(state, text), *rest)
+    columns = Table.grid(padding=(0, 2), expand=True)
+    columns.add_row(_grid(state, text), Group(*rest))
+    return Group(_head(state, text), columns)
 
 
 def sparkline(values: list[float], top: float = 0.0) -> str:
@@ -90,7 +97,7 @@ def _grid(state: LiveState, text: Mapping[str, str]) -> RenderableType:
     for operator in map(str, Operator):
         row = [cells.get((operator, str(layer))) for layer in Layer]
         if any(row):
-            table.add_row(operator, *(_cell(cell, text) for cell in row))
+            _add(table, operator, *(_cell(cell, text) for cell in row))
     return table
 
 
@@ -120,7 +127,8 @@ def _replicas(state: LiveState, text: Mapping[str, str]) -> RenderableType:
             )
             for backend, circuit in row.breakers.items()
         )
-        table.add_row(
+        _add(
+            table,
             row.replica,
             Text(text[f"status_{row.status}"], style=styles[row.status]),
             circuits,
@@ -135,14 +143,15 @@ def _figures(state: LiveState, language: str) -> RenderableType:
     figures = {figure.id: figure for figure in state.figures}
     for name in (f"{board}.{panel}" for board, panel in CHARTS):
         panel = panel_of(name)
-        for line in figures[name].lines if name in figures else ():
-            if line.last is None:
-                continue
+        title = panel.title_zh if language == "zh" else panel.title
+        for line in shown(figures[name].lines) if name in figures else ():
             points = [value for _, value in line.points[-SPARKS:]]
-            title = panel.title_zh if language == "zh" else panel.title
+            if line.last is None or not any(points):
+                continue
             value = numerals.amount(line.last, panel.unit)
             bar = sparkline(points, panel.maximum or 0.0)
-            table.add_row(Text(title, style="dim"), line.name, value, Text(bar, style="cyan"))
+            _add(table, Text(title, style="dim"), line.name, value, Text(bar, style="cyan"))
+            title = ""
     return table
 
 
@@ -150,7 +159,8 @@ def _failures(state: LiveState, text: Mapping[str, str], most: int) -> Renderabl
     table = _table(text["when"], "", text["what"], text["settled"], text["reproduce"])
     for row in state.failures[:most]:
         style = "bold red" if row.priority == "P0" else "yellow"
-        table.add_row(
+        _add(
+            table,
             numerals.clock(row.wall_s),
             Text(row.priority, style=style),
             f"{row.check or row.operator}",
@@ -164,7 +174,8 @@ def _faults(state: LiveState, text: Mapping[str, str]) -> RenderableType:
     table = _table(text["chaos"], text["fired"], text["detected"], text["healed"])
     for row in state.faults[:8]:
         fired = numerals.clock(row.fired_s) if row.fired_s else text["not_yet"]
-        table.add_row(
+        _add(
+            table,
             row.occurrence,
             fired,
             _after(row.fired_s, row.detected_s, text),
@@ -182,7 +193,7 @@ def _after(fired_s: float | None, then_s: float | None, text: Mapping[str, str])
 def _orders(state: LiveState, text: Mapping[str, str]) -> RenderableType:
     table = _table(text["orders"], "", text["left"], text["reason"])
     for row in (*state.orders, *state.degradations):
-        table.add_row(row.scope, row.wanted, numerals.countdown(row.left_s), row.reason)
+        _add(table, row.scope, row.wanted, numerals.countdown(row.left_s), row.reason)
     return table
 
 
@@ -191,3 +202,8 @@ def _table(*heads: str) -> Table:
     for head in heads:
         table.add_column(head)
     return table
+
+
+def _add(table: Table, *cells: str | Text) -> None:
+    """A row of plain text: a reason or a message may look like rich's markup."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))

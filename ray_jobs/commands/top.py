@@ -10,6 +10,7 @@ from tocsin.dashboards.live.state import LiveState
 from tocsin.ray_jobs.commands.edge import one_line
 
 _TIMEOUT_S = 5.0
+_WIDE = 150
 _LOST_MAX = 5
 """Failed readings in a row after which it gives up: the server is gone."""
 
@@ -36,12 +37,12 @@ def top(
     state = read(url)
     console = Console()
     if once:
-        console.print(draw(state, language))
+        console.print(draw(state, language, wide=console.width >= _WIDE))
         return
     lost = 0
     with Live(console=console, screen=console.is_terminal, auto_refresh=False) as screen:
         while True:
-            screen.update(draw(state, language), refresh=True)
+            screen.update(draw(state, language, wide=console.width >= _WIDE), refresh=True)
             time.sleep(every_s)
             try:
                 state, lost = read(url), 0

@@ -15,7 +15,7 @@ from tocsin.dashboards.live.state import (
 )
 
 NOW_S = 1_795_981_000.0
-HOSTILE = "<script>alert(1)</script>\"'&"
+HOSTILE = "<script>alert(1)</script>\"'& [/red] {{ 7 }}"
 
 
 def cell(operator: str, layer: str, light: Light, **changes: object) -> Cell:

@@ -220,6 +220,9 @@ def test_the_terminal_shows_what_the_page_shows(language: str) -> None:
     ):
         assert text in said, text
     console.print(draw(quiet(), language))
+    console.print(draw(busy(), language, wide=True))
+    rows = console.export_text().splitlines()
+    assert any("rope" in row and "tocsin reproduce" in row for row in rows)  # side by side
 
 
 def test_a_sparkline_has_a_block_for_each_value() -> None:
