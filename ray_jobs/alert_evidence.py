@@ -10,9 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tocsin.checker.journal import find_record, latest_record, snapshot_folder
-from tocsin.checker.reproduction.archive import find
-from tocsin.checker.snapshot import load_document
 from tocsin.core.errors import SpecError, TocsinError
 from tocsin.dashboards.relay.evidence import Evidence, Reproduction
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
@@ -21,7 +18,7 @@ from tocsin.ray_jobs.tracing.read import spans_of
 LATEST = "latest"
 _REPRODUCE_S = 120.0
 _PACKAGES = ("tocsin", "torch", "transformers", "ray", "numpy")
-# Torch is loaded in a process of its own: the relay stays small, and no shrinking holds it up.
+# In a process of its own: no shrinking holds the relay up.
 _COMMAND = "from tocsin.ray_jobs.cli import main; main()"
 
 
@@ -37,8 +34,14 @@ class NodeEvidence:
     folder: Path | None
     reproductions: Path
 
+    def warm(self) -> None:
+        """Load what reads the journal: torch comes with it, and the first alert need not wait."""
+        self._record("none")
+
     def find(self, failure: str) -> Evidence | None:
         """Facts of a failure id or of `latest:<operator>`, None where nothing was recorded."""
+        from tocsin.checker.journal import snapshot_folder
+
         record = self._record(failure)
         if record is None:
             return None
@@ -83,6 +86,8 @@ class NodeEvidence:
         Only the first failure of an operator and check in five minutes is recorded in full: for
         the others it is the latest of their operator that was.
         """
+        from tocsin.checker.reproduction.archive import find
+
         with suppress(SpecError):
             return find(failure, self.folder or node_folder()).failure_id
         record = self._record(failure)
@@ -93,6 +98,8 @@ class NodeEvidence:
         return None
 
     def _record(self, failure: str) -> dict[str, Any] | None:
+        from tocsin.checker.journal import find_record, latest_record
+
         journal = journal_folder(self.folder)
         if failure == LATEST:
             return latest_record(journal)
@@ -109,6 +116,8 @@ class NodeEvidence:
 def _document(snapshot: Path | None) -> dict[str, Any]:
     if snapshot is None:
         return {}
+    from tocsin.checker.snapshot import load_document
+
     try:
         return load_document(snapshot)
     except (TocsinError, OSError, ValueError):

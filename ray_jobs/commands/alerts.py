@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.core.errors import SpecError
+from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.ray_jobs.commands.alert_files import check, render
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 
@@ -62,29 +64,23 @@ def relay(
     from tocsin.dashboards.relay.app import relay_app
     from tocsin.dashboards.relay.config import load_config
     from tocsin.ray_jobs.alert_evidence import NodeEvidence
-    from tocsin.ray_jobs.cluster import check_port, free_port
     from tocsin.ray_jobs.delivery_meter import delivery_counter
 
     known = load_config(config)
-    host = known.listen.host
-    chosen = known.listen.port if port is None else port
-    chosen = chosen or free_port(host)
-    check_port(host, chosen)
+    host, chosen = known.listen.host, known.listen.port if port is None else port
     evidence = NodeEvidence(node, known.state / "reproductions")
     made = _relay(config, evidence, delivery_counter("relay"))
-    receivers = ", ".join(sorted(made.couriers))
-    typer.echo(f"tocsin: alert relay at http://{host}:{chosen}/alerts/<receiver>: {receivers}")
-    settings = uvicorn.Config(
-        relay_app(made),
-        host=host,
-        port=chosen,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=5,
-    )
-    # The server ends well on both signals, and then raises again what it caught.
-    with suppress(KeyboardInterrupt), terminated_as_interrupt():
-        uvicorn.Server(settings).run()
+    with _listening(host, chosen) as listening:
+        address = f"{host}:{listening.getsockname()[1]}"
+        receivers = ", ".join(sorted(made.couriers))
+        typer.echo(f"tocsin: alert relay at http://{address}/alerts/<receiver>: {receivers}")
+        threading.Thread(target=evidence.warm, daemon=True).start()
+        settings = uvicorn.Config(
+            relay_app(made), log_level="warning", access_log=False, timeout_graceful_shutdown=5
+        )
+        # The server ends well on both signals, and then raises again what it caught.
+        with suppress(KeyboardInterrupt), terminated_as_interrupt():
+            uvicorn.Server(settings).run(sockets=[listening])
 
 
 @alerts_app.command()
@@ -131,6 +127,18 @@ def relay_beside(config: Path | None) -> Iterator[None]:
     finally:
         child.terminate()
         child.wait(_STOP_S)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, before anything says so."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"alerts relay: {host}:{port} cannot be listened on ({error.strerror}), expected a "
+            "free port; stop the other server or choose another with --port"
+        ) from error
 
 
 def _relay(

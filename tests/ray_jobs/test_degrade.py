@@ -1,7 +1,7 @@
 """`/degrade` on a real Ray: every replica follows within a step, and comes back by itself."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -10,7 +10,7 @@ import pytest
 from tests.dashboards.relay.stubs import alert, notification
 from tests.ray_jobs.served import TOKEN, Serving, wait_until
 from tests.ray_jobs.tiny_model import save_tiny_model
-from tocsin.core.history import EventKind
+from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, free_port
 from tocsin.ray_jobs.options import ServeOptions
@@ -87,6 +87,24 @@ async def test_a_request_that_runs_changes_its_backend_in_the_middle(serving: Se
     assert record is not None
     assert record.tokens == golden.tokens
     assert record.degraded == ("attention:sdpa",)
+
+
+async def test_an_order_is_in_force_everywhere_before_the_next_steps(
+    serving: Serving, record_property: Callable[[str, object], None]
+) -> None:
+    """By long poll: milliseconds from the request to the breaker of each replica."""
+    since, sent_ns = serving.now(), time.monotonic_ns()
+    serving.post("/degrade", ORDER, **BEARER)
+
+    def forced() -> list[Event]:
+        found = serving.events(EventKind.BREAKER, since)
+        return [event for event in found if event.data["after"] == "forced"]
+
+    wait_until(lambda: len({event.replica for event in forced()}) == 2, "both breakers", 10.0)
+    took_ms = sorted((event.t_ns - sent_ns) / 1e6 for event in forced())
+    print(f"\norder to breaker: {took_ms[0]:.1f} and {took_ms[-1]:.1f} ms")
+    record_property("degrade_ms_max", took_ms[-1])
+    assert took_ms[-1] < 2000
 
 
 async def test_an_order_ends_by_itself(serving: Serving) -> None:
