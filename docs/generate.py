@@ -9,6 +9,7 @@ from tocsin.checker.contracts_page import contracts_page
 from tocsin.dashboards.dashboards_page import dashboards_page
 from tocsin.dashboards.grafana.backend import generated
 from tocsin.dashboards.runbook_index import runbook_index
+from tocsin.ray_jobs.metrics_page import metrics_page
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench")
@@ -54,6 +55,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         architecture: architecture_page(architecture.read_text(encoding="utf-8"), root),
         root / "docs" / "contracts.md": contracts_page(),
         root / "docs" / "faults.md": faults_page(),
+        root / "docs" / "metrics.md": metrics_page(),
         root / "docs" / "runbooks" / "README.md": runbook_index(),
         boards: dashboards_page(boards.read_text(encoding="utf-8")),
         **{root / GRAFANA / path.name: text for path, text in generated().items()},

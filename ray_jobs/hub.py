@@ -19,11 +19,10 @@ from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.exposition import page
 from tocsin.ray_jobs.node_page import NodePage
 from tocsin.ray_jobs.numbers import Numbers
-from tocsin.ray_jobs.places import metrics_folder
+from tocsin.ray_jobs.places import METRICS_PORT, metrics_folder
 from tocsin.ray_jobs.ticks import Tick
 
 HUB = "hub:"
-PORT = 9464
 TARGETS = "targets.json"
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 0.05
@@ -172,7 +171,7 @@ def _listen(answer: Answer, settings: Mapping[str, str] = os.environ) -> Threadi
     host = settings.get("TOCSIN_METRICS_HOST") or _LOOPBACK
     if host == "node":
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    port = int(settings.get("TOCSIN_METRICS_PORT") or PORT)
+    port = int(settings.get("TOCSIN_METRICS_PORT") or METRICS_PORT)
     handler = partial(_Handler, answer)
     for _ in range(_PORT_TRIES):
         with contextlib.suppress(OSError):

@@ -4,6 +4,9 @@ import os
 import tempfile
 from pathlib import Path
 
+METRICS_PORT = 9464
+"""Of a node's hub, where nobody says otherwise."""
+
 _MODE = 0o700
 
 
