@@ -1,5 +1,6 @@
 """Every alarm becomes a failure: counted, journalled, and told with all that followed from it."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from tocsin.core.ids import new_ulid
 from tocsin.core.protocols import Sink, StepAttempt
 from tocsin.core.terms import Action, Cause, Operator
 from tocsin.core.verdict import Failure, Finding
+
+_LOG = logging.getLogger("tocsin.checker")
 
 
 @dataclass(slots=True)
@@ -74,24 +77,38 @@ class Announcer:
         pairs = dict.fromkeys((str(one.operator), one.check) for one in findings)
         failure_id = new_ulid(int(self._clock.wall_s() * 1000))
         admission = self.journal.admit(operator, code, failure_id, tuple(pairs))
-        captured = capture(
+        opening = Opening(failure_id, admission, Captured())
+        try:
+            self._take(opening, attempt, findings, runtime)
+        except Exception as error:  # noqa: BLE001 - no memory, a lost device: the step goes on
+            opening.captured.note = f"no snapshot: {type(error).__name__}: {error}"[:300]
+            _LOG.error("journal: the calls of %s were not taken: %s", failure_id, error)
+        return opening
+
+    def _take(
+        self,
+        opening: Opening,
+        attempt: StepAttempt,
+        findings: tuple[Finding, ...],
+        runtime: Runtime,
+    ) -> None:
+        """Copy the failing calls and hand them to the journal's thread."""
+        journal, units = self.journal, runtime.units
+        opening.captured = captured = capture(
             runtime.evaluation.kept.calls,
             findings,
-            admission,
-            runtime.units,
-            self.journal.settings,
+            opening.admission,
+            units,
+            journal.settings,
             self._counters,
+            storing=journal.folder is not None,
         )
-        opening = Opening(failure_id, admission, captured)
         if captured.exhibits:
-            prompts = self.journal.settings.journal_prompts
+            prompts = journal.settings.journal_prompts
             request = self._surroundings.request_document(attempt, prompts=prompts)
-            opening.stored = store(
-                self.journal, failure_id, captured.exhibits, runtime.units, request
-            )
-            if not opening.stored and self.journal.folder is not None:
+            opening.stored = store(journal, opening.failure_id, captured.exhibits, units, request)
+            if not opening.stored:
                 captured.note = "no snapshot: too many wait for the disk already"
-        return opening
 
     def failure(
         self,

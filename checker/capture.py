@@ -71,19 +71,23 @@ def capture(
     units: Mapping[str, Check],
     settings: JournalSettings,
     counters: Counters,
+    *,
+    storing: bool = True,
 ) -> Captured:
     """Take the first failing call of each (operator, check).
 
     Args:
         calls: of the run that alarmed, by reference; findings: of the same run, in order.
         admission: what the journal will store of this failure.
+        storing: whether there is a folder for whole calls.
     """
     captured = Captured()
     if not admission.written or not findings:
         return captured
-    if admission.full and not can_save():
+    storing = storing and admission.full
+    if storing and not can_save():
         captured.note = "no snapshot: the package safetensors was not found; pip install it"
-    storing = admission.full and not captured.note
+        storing = False
     taken: dict[int, Exhibit] = {}
     counted: set[int] = set()
     is_first = bool(admission.firsts)

@@ -163,7 +163,7 @@ class Journal:
         Args:
             now_s: wall time, seconds since the epoch.
         """
-        if self.path is None or self._file is None:
+        if self.path is None or not self.path.parent.is_dir():
             return None
         with self._lock:
             self._guarded(lambda file: file.rotate_if_old(now_s))

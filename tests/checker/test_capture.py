@@ -345,6 +345,24 @@ def test_a_full_disk_costs_the_snapshot_and_nothing_else(
     assert one.gate.counters.snapshots_dropped == 1
 
 
+def test_a_capture_that_fails_stops_no_step(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proves that no memory for a copy costs the copy alone; the line says why."""
+
+    def no_memory(*args: Any, **kwargs: Any) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    monkeypatch.setattr("tocsin.checker.capture.excerpt", no_memory)
+    one = desk()
+    settlement = one.settle(
+        lambda step, backend: one.emit(attention(1.0 if step.runs > 1 else math.nan))
+    )
+    assert settlement.failures
+    assert one.record()["snapshot"] == ""
+    assert "OutOfMemoryError: tried to allocate" in one.record()["snapshot_note"]
+
+
 def test_a_backlog_is_counted_and_never_waited_for(desk: Callable[..., Desk]) -> None:
     """Proves that a disk that hangs does not hold the step: the next snapshot is given up."""
     one = desk(queue_bytes_max=1)
