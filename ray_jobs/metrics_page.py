@@ -10,8 +10,8 @@ Every series that Tocsin exports. This page is written by `make docs` from the c
 `tocsin/core/metrics.py`; edit that, not this page.
 
 Each node has a *hub*, which serves what all processes of the node have counted at
-`http://127.0.0.1:{METRICS_PORT}/metrics` (OpenMetrics with exemplars for who asks for it). The gateway's
-`/metrics` is the sum over all hubs.
+`http://127.0.0.1:{METRICS_PORT}/metrics` (OpenMetrics with exemplars for who asks for it). The
+gateway's `/metrics` is the sum over all hubs.
 
 - **A killed process loses nothing.** Processes count in mapped files; the hub adds up the living
   and archives the dead, so that a counter never falls. If the hub dies, Ray starts it anew and it
