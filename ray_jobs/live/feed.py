@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ CLIENTS_MAX = 32
 BEHIND_MAX = 3
 """Frames that may wait for a client; one that is further behind is let go and comes back."""
 _FRESH_S = 2.0
+
+_LOG = logging.getLogger(__name__)
 
 Frame = str | None
 """The data of one event; None ends a stream."""
@@ -59,7 +62,7 @@ class LiveFeed:
         self._wanted_s = float("-inf")
         self._wake = asyncio.Event()
         self._busy = asyncio.Lock()
-        self.dropped = 0
+        self.dropped = self.failed = 0
 
     @property
     def watching(self) -> int:
@@ -67,9 +70,13 @@ class LiveFeed:
         return len(self._clients)
 
     async def run(self) -> None:
-        """Read for ever."""
+        """Read for ever; a reading that fails is logged, and the next one is tried."""
         while True:
-            await self.tick()
+            try:
+                await self.tick()
+            except Exception:  # noqa: BLE001 - a process edge: who watches must not wait in vain
+                _LOG.exception("live: a reading could not be shown")
+                self.failed += 1
             now_s = self._now_s()
             watched = self._clients or now_s - self._wanted_s < LINGER_S
             self._wake.clear()

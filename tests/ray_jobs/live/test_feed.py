@@ -24,6 +24,7 @@ class Scripted:
     def __init__(self) -> None:
         self.second = 0.0
         self.broken = False
+        self.nonsense = False
 
     def now_s(self) -> float:
         return self.second
@@ -32,7 +33,8 @@ class Scripted:
         if self.broken:
             raise RayActorError
         self.second += 1.0
-        return at(self.second, fleet={"a": heartbeat()}, last_token_s=0.5)
+        fleet = {"a": {} if self.nonsense else heartbeat()}
+        return at(self.second, fleet=fleet, last_token_s=0.5)
 
 
 def feed_of(source: Scripted) -> LiveFeed:
@@ -150,6 +152,31 @@ async def test_nobody_watching_is_read_seldom_and_a_visitor_wakes_the_reader(
     with pytest.raises(asyncio.CancelledError):
         await feed.run()
     assert set(pauses) == {module.WATCHED_S}
+    await close(stream)
+
+
+async def test_one_reading_that_makes_no_sense_does_not_end_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A heartbeat of another version: it is counted, and the next reading is shown."""
+    source = Scripted()
+    feed = feed_of(source)
+    stream = feed.follow("en")
+    await anext(stream)
+    turns = []
+
+    async def wait_for(waiting: Any, timeout: float) -> None:
+        turns.append(timeout)
+        waiting.close()
+        source.nonsense = len(turns) == 1
+        if len(turns) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(module.asyncio, "wait_for", wait_for)
+    with pytest.raises(asyncio.CancelledError):
+        await feed.run()
+    assert feed.failed == 1
+    assert feed.watching == 1
     await close(stream)
 
 
