@@ -43,8 +43,8 @@ class RenderOptions:
             `slack_url`, `pagerduty_key`, and `relay_token` where the relay demands one.
         slack_channel, slack_url, pagerduty_url: the addresses are for tests; empty means the real.
         deadman_url: called every minute while alerts flow; empty: the relay.
-        relay_only: Slack and PagerDuty go through the relay as well, so that one file says how people
-            are reached; otherwise Alertmanager speaks to them itself and needs no relay for a P0.
+        relay_only: Slack and PagerDuty go through the relay as well, so that one file says how to
+            reach people; otherwise Alertmanager speaks to them itself and needs no relay for a P0.
         drills_page: send drills on to the people, after the drill's own receiver.
         http_sd: addresses of hubs' `/sd`; targets: hubs by address, where nothing discovers them.
         drill_targets: the same, of hubs whose model is attacked on purpose.
