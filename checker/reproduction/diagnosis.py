@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tocsin.checker.reproduction.reference import healthy
 from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
-from tocsin.core.calls import Call
+from tocsin.core.calls import AttentionCall, Call, RopeCall
 
 _ULP = 32.0
 """Distance from the float64 reference that kernels are allowed, in roundoffs of the largest number
@@ -25,8 +25,8 @@ class Diagnosis:
     """What the reference says of one recorded call.
 
     Attributes:
-        verdict: `as computed`, `changed since`, `a few numbers`, `wrong throughout`, or
-            `no reference`.
+        verdict: `as computed`, `changed since`, `wrong before`, `a few numbers`,
+            `wrong throughout`, `no weight` or `no reference`.
         words: the same in a sentence or two.
     """
 
@@ -38,7 +38,10 @@ def diagnose(call: Call) -> Diagnosis:
     """Compare what was recorded with what a plain reference makes of the recorded inputs."""
     with torch.no_grad():
         found = healthy(call)
-        wrong = {name: _wrong(getattr(call, name), ought) for name, ought in found.items()}
+        wrong = {
+            name: _wrong(getattr(call, name), ought, _slack(call, name))
+            for name, ought in found.items()
+        }
     if not found:
         return Diagnosis(
             "no reference",
@@ -54,6 +57,9 @@ def diagnose(call: Call) -> Diagnosis:
             "computed what it was told to. What it was given is wrong (an input, a weight, a "
             "parameter or a mask).",
         )
+    before = _wrong_before(call, found)
+    if before:
+        return Diagnosis("wrong before", before)
     kept = [name for name in bad if name in _TRUSTED]
     if kept and len(kept) == len(bad):
         return Diagnosis("changed since", _changed(call, bad))
@@ -73,6 +79,29 @@ def diagnose(call: Call) -> Diagnosis:
             "a flipped bit of the result.",
         )
     return Diagnosis(verdict, " ".join((*sentences, meaning)))
+
+
+_SQUARE_LOST = 1.8e19
+"""The square of a larger number is no number in float32: what an operator makes of it says
+nothing about the operator."""
+
+
+def _wrong_before(call: Call, derived: Mapping[str, Tensor]) -> str:
+    """Words for operands that were wrong already; empty when they are numbers of a usual size."""
+    for name in type(call).__dataclass_fields__:
+        value = getattr(call, name)
+        if name in derived or name in ("mask", "weight") or not isinstance(value, Tensor):
+            continue
+        if not value.is_floating_point() or value.numel() == 0:
+            continue
+        largest = float(value.to(torch.float64).abs().nan_to_num(math.inf).amax())
+        if largest > _SQUARE_LOST:
+            size = f"numbers up to {largest:.3g}" if math.isfinite(largest) else "no numbers"
+            return (
+                f"The input {name} holds {size}: what went wrong did so before this operator. Look "
+                "at the first finding of the failure, or run tocsin bisect."
+            )
+    return ""
 
 
 _TRUSTED: Final = {
@@ -105,7 +134,7 @@ def _changed(call: Call, bad: Mapping[str, Tensor]) -> str:
     )
 
 
-def _wrong(recorded: Tensor, ought: Tensor) -> Tensor:
+def _wrong(recorded: Tensor, ought: Tensor, slack: Tensor | float) -> Tensor:
     """True where the recorded number is not the reference's, rounding apart."""
     if not recorded.is_floating_point():
         return recorded != ought
@@ -114,9 +143,32 @@ def _wrong(recorded: Tensor, ought: Tensor) -> Tensor:
     if scale.ndim and scale.numel():
         scale = torch.maximum(scale, scale.nan_to_num(0.0, 0.0, 0.0).amax(dim=-1, keepdim=True))
     allowed = scale * (_ULP * unit_roundoff(recorded.dtype) + 64 * U32)
-    near = (number - ought).abs() <= allowed + smallest_step(recorded.dtype)
+    near = (number - ought).abs() <= allowed + slack + smallest_step(recorded.dtype)
     same = (number == ought) | (number.isnan() & ought.isnan())
     return ~(near | same)
+
+
+def _slack(call: Call, name: str) -> Tensor | float:
+    """What intermediate results add, which are rounded before the last one."""
+    if isinstance(call, RopeCall) and call.inv_freq is not None and name in ("cos", "sin"):
+        angle = call.position_ids.to(torch.float64)[..., None] * call.inv_freq.to(torch.float64)
+        wide = torch.cat((angle, angle), dim=-1).abs()  # angles are computed in float32
+        return (1 + wide) * (8 * U32 * abs(call.table_scale))
+    if isinstance(call, AttentionCall):
+        groups = call.q.shape[1] // call.k.shape[1]
+        scale = call.q.shape[-1] ** -0.5 if call.scale is None else abs(call.scale)
+        longest_k = call.k.to(torch.float64).norm(dim=-1).nan_to_num(0.0).amax(dim=-1)
+        reach = call.q.to(torch.float64).norm(dim=-1) * scale
+        reach = reach * longest_k.repeat_interleave(groups, dim=1)[..., None]
+        off: Tensor = (1 + reach) * (
+            10 * unit_roundoff(call.q.dtype) + 32 * U32
+        )  # of a score, rounded
+        if name == "lse":
+            return off
+        values = call.v.to(torch.float64).abs().nan_to_num(0.0).amax(dim=(2, 3))
+        spread: Tensor = off[..., None] * values.repeat_interleave(groups, dim=1)[..., None, None]
+        return spread
+    return 0.0
 
 
 def _sentence(call: Call, name: str, mask: Tensor, ought: Tensor) -> str:

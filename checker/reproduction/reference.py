@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tocsin.checker.masks import MASKED_BELOW
 from tocsin.core import calls
 from tocsin.core.calls import Call
 
@@ -141,10 +142,13 @@ def _attention(call: calls.AttentionCall) -> dict[str, Tensor]:
     # A key that nobody of a row may see has no say, whatever stands in its memory.
     hidden = (scores == -math.inf).all(dim=-2)[..., None]
     found = {}
+    # Under an additive mask with a finite floor a query without keys mixes everything, somehow.
+    lost = (scores <= MASKED_BELOW).all(dim=-1) & scores.isfinite().all(dim=-1)
     if call.output is not None:
-        found["output"] = weights @ v.masked_fill(hidden, 0.0)
+        mixed = weights @ v.masked_fill(hidden, 0.0)
+        found["output"] = torch.where(lost[..., None], _wide(call.output), mixed)
     if call.lse is not None:
-        found["lse"] = scores.logsumexp(dim=-1)
+        found["lse"] = torch.where(lost, _wide(call.lse), scores.logsumexp(dim=-1))
     return found
 
 

@@ -11,12 +11,16 @@ from typer.testing import CliRunner, Result
 
 from tests.checker.reproduction.recorded import failing, record
 from tests.ray_jobs.tiny_model import save_tiny_model
-from tocsin.checker.reproduce import REPRODUCED, run
+from tocsin.checker.reproduce import REPRODUCED, run, write
 from tocsin.checker.reproduction.archive import find
+from tocsin.core.faulting import Order
+from tocsin.core.requests import Request
 from tocsin.ray_jobs.cli import app
 from tocsin.ray_jobs.commands.edge import EXIT_SPEC
 from tocsin.ray_jobs.model_replay import NAME, replay
+from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.repros import INDEX, write_repros
+from tocsin.ray_jobs.stack import build
 
 
 def tocsin(*words: str) -> Result:
@@ -146,3 +150,39 @@ def test_a_run_without_failures_has_no_index(tmp_path: Path) -> None:
     assert write_repros(tmp_path) == {}
     assert not (tmp_path / "repro" / INDEX).exists()
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [("act.bitflip", "numerical.linear_checksum"), ("kv.write_race", "state.kv_page_sum")],
+)
+def test_what_a_real_engine_recorded_fails_again(
+    kind: str, check: str, tiny: Path, node: Path
+) -> None:
+    """From a fault in a served engine, over gate, journal and snapshot, to a failing test."""
+    journal = node / "journal" / "failures-r.jsonl"
+    options = ServeOptions(
+        path=str(tiny), model=str(tiny), slots=4, pages=64, max_length=128, threads=1
+    )
+    stack = build(options, replica="r", journal=journal)
+    for number in range(3):
+        ids = tuple(range(20 + number, 60))
+        stack.engine.submit(Request(f"q{number}", ids, 10, ignore_eos=True))
+    armed = False
+    while stack.engine.has_work:
+        step = stack.engine.stats().step
+        if not armed and stack.engine.stats().tokens_released >= 4:
+            armed = True
+            stack.armoury.arm(Order("x@0", kind, 3, step, 600.0))
+        stack.armoury.tick(step)
+        stack.engine.step()
+    stack.gate.journal.drain(10.0)
+    stack.gate.close()
+    found = find(f"latest:{check}", node)
+    made = write(found, out=node / "out")
+    assert made.fails
+    assert made.check == check
+    assert made.shrunk is not None
+    assert made.shrunk.after * 100 <= made.shrunk.before
+    assert found.facts["business_impact"]
+    assert run(made.test) == REPRODUCED
