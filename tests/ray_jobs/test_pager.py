@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tocsin.dashboards.contract import alerts
 from tocsin.dashboards.push import p0_alert, push_p0
 from tocsin.dashboards.render.options import RenderOptions
 from tocsin.dashboards.render.rules import rule
+from tocsin.ray_jobs.board import Board
 from tocsin.ray_jobs.pager import Pager, Paging, paging_of_environment
 
 SILENT = "http://192.0.2.1:9093"  # TEST-NET-1: nobody answers, nobody refuses
@@ -144,6 +146,21 @@ async def test_a_crossed_window_pages_with_the_last_failure_of_its_operator(
     assert alert["labels"]["alertname"] == "TocsinOperatorFailing"
     assert alert["annotations"]["failure_id"] == "F3"
     assert "11 times" in alert["annotations"]["summary"]
+
+
+async def test_the_board_lets_its_pager_hear_what_replicas_tell(
+    alertmanager: Alertmanager,
+) -> None:
+    """An event in a heartbeat, and a window that is crossed in the fleet."""
+    board = Board()
+    board._pager = Pager(Paging((alertmanager.url,)))
+    beat = {"pid": os.getpid(), "node": "n", "statuses": [], "step": 1}
+    await board.beat("r", {**beat, "events": [failed("state.page_epoch")]})
+    await board._crossed("tiny", "rope")
+    await settled(board._pager)
+    await board._pager.close()
+    names = sorted(alert["labels"]["alertname"] for ((alert),) in alertmanager.got)
+    assert names == ["TocsinCrossRequestData", "TocsinOperatorFailing"]
 
 
 async def test_a_failure_without_a_snapshot_is_told_by_the_last_one_that_has_one(
