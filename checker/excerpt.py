@@ -136,13 +136,10 @@ def _used_rows(call: EmbeddingCall) -> Call:
     flat = ids.detach().reshape(-1).to(torch.int64)
     inside = (flat >= 0) & (flat < size)
     used, ranks = torch.unique(flat[inside], return_inverse=True)
-    ranked = torch.where(flat >= size, flat - size + used.numel(), flat)
+    ranked = flat.clone()  # an id beyond the table is beyond any part of it, and stays
     ranked[inside] = ranks
     if used.numel() == 0:
-        used, ranked = (
-            torch.zeros(1, dtype=torch.int64, device=flat.device),
-            ranked + (flat >= size),
-        )
+        used = torch.zeros(1, dtype=torch.int64, device=flat.device)
     rows_UD = weight_VD.detach().index_select(0, used.to(weight_VD.device))
     return dataclasses.replace(
         call, input_ids=ranked.reshape(ids.shape).to(ids.dtype), weight=rows_UD

@@ -156,6 +156,9 @@ class Worker:
         if meter is not None:
             meter.close()
             self._tracing.close(1.0)
+        stepper = getattr(self, "_stepper", None)
+        if stepper is not None and stepper.failed is None:
+            stepper.stack.gate.journal.close()  # merged rows and snapshots that are under way
 
     def _build(self) -> Stack:
         return build(

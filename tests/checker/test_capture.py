@@ -410,7 +410,9 @@ def test_a_clean_step_keeps_nothing(desk: Callable[..., Desk]) -> None:
     one.settle(body)
     assert held == [1]
     assert kept.calls == []
-    one.settle(lambda step, backend: one.emit(attention()))
+    held.clear()
+    one.settle(lambda step, backend: (one.emit(attention()), held.append(len(kept.calls)))[0])
+    assert held[:2] == [1, 0]  # the first run is told about, no other
     assert kept.calls == []
 
 
