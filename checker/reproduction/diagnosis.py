@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tocsin.checker.reproduction.reference import healthy
 from tocsin.checker.rounding import U32, smallest_step, unit_roundoff
+from tocsin.checker.structure import problem
 from tocsin.core.calls import AttentionCall, Call, RopeCall
 
 _ULP = 32.0
@@ -26,7 +27,7 @@ class Diagnosis:
 
     Attributes:
         verdict: `as computed`, `changed since`, `wrong before`, `a few numbers`,
-            `wrong throughout`, `no weight` or `no reference`.
+            `wrong throughout`, `broken form`, `no weight` or `no reference`.
         words: the same in a sentence or two.
     """
 
@@ -36,6 +37,9 @@ class Diagnosis:
 
 def diagnose(call: Call) -> Diagnosis:
     """Compare what was recorded with what a plain reference makes of the recorded inputs."""
+    form = problem(call)
+    if form:
+        return Diagnosis("broken form", f"The form of the call is what is wrong: {form}.")
     with torch.no_grad():
         found = healthy(call)
         wrong = {
