@@ -257,7 +257,7 @@ def _times(ago: Mapping[str, float]) -> dict[str, str]:
 
 def _shortened(record: dict[str, Any], admission: Admission) -> dict[str, Any]:
     """The record as its line says it: the whole once, in a storm only what tells it apart."""
-    in_storm = admission.suppressed > 0 and not admission.full
+    in_storm = admission.crowded and not admission.full
     record = _with_findings(record, 1 if in_storm else _LINE_FINDINGS)
     if in_storm:
         record = {name: value for name, value in record.items() if name not in _LONG}

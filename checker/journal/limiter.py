@@ -28,6 +28,7 @@ class Admission:
         firsts: those of its (operator, check) that were not seen for five minutes.
         suppressed: failures of the operator since its last line that have none.
         not_before_s: when the line may go out; infinite for one that never does.
+        crowded: the operator speaks as much as it may: the line should be short.
     """
 
     written: bool
@@ -35,6 +36,7 @@ class Admission:
     firsts: tuple[tuple[str, str], ...]
     suppressed: int
     not_before_s: float
+    crowded: bool = False
 
 
 @dataclass(slots=True)
@@ -120,12 +122,14 @@ class Limiter:
             return Admission(False, False, (), 0, math.inf)
         for pair in firsts:
             seen[pair] = now_s
-        speaker.lines.append(free_s)
+        lines = speaker.lines
+        crowded = len(lines) == self._lines_max and now_s - lines[0] < 2 * self._span_s
+        lines.append(free_s)
         full = bool(firsts) or draw_unit(0, "full", failure_id) < self._full_share
         row.written += 1
         row.sampled_full += full
         suppressed, speaker.suppressed = speaker.suppressed, 0
-        return Admission(True, full, firsts, suppressed, free_s)
+        return Admission(True, full, firsts, suppressed, free_s, crowded)
 
     def closed(self, now_s: float, *, all_rows: bool = False) -> list[tuple[dict[str, Any], float]]:
         """Rows whose five minutes are over, each with the time at which its line may go out.
