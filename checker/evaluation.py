@@ -122,7 +122,8 @@ class Evaluation:
         if len(self._layers) < len(ratios):
             layers = list(Layer)
             self._layers = torch.tensor([layers.index(site.unit.layer) for site in self._sites.all])
-        worst = torch.where(ratios <= 1.0, ratios, 0.0).amax(dim=1)  # NaN is not within, so 0
+        worst = ratios.amax(dim=1)  # one pass over all; the rest is one number a site
+        worst = torch.where(worst <= 1.0, worst, 0.0)  # NaN is not within
         peaks = torch.zeros(len(Layer)).scatter_reduce(
             0, self._layers[: len(ratios)], worst, "amax"
         )
