@@ -150,12 +150,10 @@ class RequestTrace(Untraced):
 
     def attempt(self, number: int, delivered: int) -> str:
         """The first is a child of the server span; each further one has a span of its own."""
-        server = self._server.context
-        # Once something happened every later replica keeps its part, whatever it sees itself.
-        sampled = bool(self._kept)
         if number == 0:
-            return TraceContext(server.trace_id, server.span_id, sampled).header
-        self.keep("resumed")
+            return self.traceparent
+        server = self._server.context
+        # The break before it keeps the trace: this replica's part too, whatever it sees itself.
         context = TraceContext(server.trace_id, new_span_id(), sampled=True)
         span = SpanRecord(names.RESUME, context, server, self._now_ns())
         span.attributes = {names.ATTEMPT: number, names.DELIVERED_TOKENS: delivered}
