@@ -12,6 +12,7 @@ from ray import serve
 from tocsin.core.errors import EnvironmentFault
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.hub import forget_hubs
+from tocsin.ray_jobs.places import is_read, node_folder
 
 _CONNECT_S = 5.0
 _OBJECT_STORE_BYTES = 256 << 20
@@ -31,6 +32,7 @@ class Cluster:
         """
         address = address or os.environ.get("RAY_ADDRESS") or None
         self.started = address is None
+        self._own_state = ""
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
         os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
@@ -47,6 +49,10 @@ class Cluster:
             _join(address)
 
     def _start(self, replicas: int) -> None:
+        # Two clusters of one machine do not share a node folder: each hub reads one.
+        if not os.environ.get("TOCSIN_STATE") and is_read(node_folder()):
+            self._own_state = str(node_folder().with_name(f"node-{os.getpid()}"))
+            os.environ["TOCSIN_STATE"] = self._own_state
         # Ray is modest by default; a replica that serves must not wait behind everything else.
         os.environ.setdefault("RAY_worker_niceness", "0")
         try:
@@ -68,6 +74,8 @@ class Cluster:
 
     def close(self) -> None:
         """Take our application out; stop the cluster if it is ours."""
+        if self._own_state and os.environ.get("TOCSIN_STATE") == self._own_state:
+            del os.environ["TOCSIN_STATE"]
         if not ray.is_initialized():
             return
         if not self.started:

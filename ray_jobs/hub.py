@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ from tocsin.ray_jobs.node_page import NodePage
 from tocsin.ray_jobs.numbers import Numbers
 from tocsin.ray_jobs.places import METRICS_PORT, metrics_folder
 from tocsin.ray_jobs.ticks import Tick
+
+_LOG = logging.getLogger("tocsin.metrics")
 
 HUB = "hub:"
 TARGETS = "targets.json"
@@ -49,6 +52,7 @@ class Hub:
         self._hubs: dict[str, dict[str, Any]] = {}
         self._board: Any = None
         self._unsent: list[Tick] = []
+        self._beat_s = self._merge_s = float("-inf")
         self._server = _listen(self._answer)
         host, port = self._server.server_address[:2]
         self._address = f"{host!s}:{port}"
@@ -99,17 +103,24 @@ class Hub:
         return 404, b"found no such page, expected /metrics, /sd or /healthz\n", "text/plain"
 
     def _gather_for_ever(self) -> None:
-        beat_s = merge_s = float("-inf")
         while True:
-            now_s = time.monotonic()
-            self._unsent += self._page.ticks()
-            if self._unsent or now_s - beat_s > _BEAT_S:
-                beat_s = now_s
-                self._tell_board()
-            if now_s - merge_s > _MERGE_S:  # the dead are archived though nobody scrapes
-                merge_s = now_s
-                self._page.numbers()
-            time.sleep(_LOOK_S)
+            try:
+                self._gather()
+                time.sleep(_LOOK_S)
+            except Exception:  # noqa: BLE001 - the node's only such thread outlives a bad file
+                _LOG.exception("hub: gathering failed, expected readable files; tried again")
+                time.sleep(_BEAT_S)
+
+    def _gather(self) -> None:
+        """One look at the rings; now and then a word to the board and a merge."""
+        now_s = time.monotonic()
+        self._unsent += self._page.ticks()
+        if self._unsent or now_s - self._beat_s > _BEAT_S:
+            self._beat_s = now_s
+            self._tell_board()
+        if now_s - self._merge_s > _MERGE_S:  # the dead are archived though nobody scrapes
+            self._merge_s = now_s
+            self._page.numbers()
 
     def _tell_board(self) -> None:
         """New failures go to the board; what it does not take is told again."""

@@ -27,7 +27,7 @@ from tocsin.ray_jobs.metric_file import (
     state_letter,
 )
 from tocsin.ray_jobs.numbers import Exemplar, Numbers, series_of
-from tocsin.ray_jobs.places import metrics_folder
+from tocsin.ray_jobs.places import HUB_LOCK, metrics_folder
 
 STEPS_S = 10.0
 """A replica whose stepping thread has not written for so long is not up, though it lives."""
@@ -58,7 +58,7 @@ class NodeFiles:
     def holds(self) -> bool:
         """Whether this process reads for the node; takes the lock when it is free."""
         if self._lock is None:
-            file = (self.folder / "hub.lock").open("ab")
+            file = (self.folder / HUB_LOCK).open("ab")
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -192,11 +192,13 @@ class _Archive:
         """Read what an earlier hub wrote."""
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
+            merged, values, lost = set(kept["merged"]), dict(kept["values"]), dict(kept["lost"])
         except FileNotFoundError:
             return
-        self.merged = set(kept["merged"])
-        self._values = dict(kept["values"])
-        self._lost = dict(kept["lost"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            set_aside(self.path, error)
+            return
+        self.merged, self._values, self._lost = merged, values, lost
 
     def add(self, reader: _Reader, wall_s: float) -> bool:
         """Take the counters of a dead process in; whether they are on disk, so its file may go."""
@@ -228,6 +230,19 @@ class _Archive:
         for key, at_s in self._lost.items():
             if wall_s - at_s < LOST_S:
                 numbers.put(key, 0.0)
+
+
+def set_aside(path: Path, error: Exception) -> None:
+    """A file that nobody can read (another version's, a broken disk's) is kept and not read again.
+
+    The hub goes on without it: of all counters, those in it are lost to the page, not to a person.
+    """
+    aside = path.with_name(f"{path.name}.unreadable")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+    _LOG.error(
+        "metrics: %s cannot be read (%r), expected this version's form; see %s", path, error, aside
+    )
 
 
 def _mapped(path: Path) -> mmap.mmap:

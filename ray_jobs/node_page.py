@@ -14,12 +14,13 @@ from tocsin.ray_jobs.exposition import sample_count
 from tocsin.ray_jobs.fleet_window import FleetWindow
 from tocsin.ray_jobs.journal_tail import JournalTail
 from tocsin.ray_jobs.metric_file import metric_key, started_ticks
-from tocsin.ray_jobs.node_files import NodeFiles
+from tocsin.ray_jobs.node_files import NodeFiles, set_aside
 from tocsin.ray_jobs.numbers import Numbers
 from tocsin.ray_jobs.places import journal_folder, metrics_folder, node_folder
-from tocsin.ray_jobs.ticks import SUFFIX, Tick, TickReader
+from tocsin.ray_jobs.ticks import SUFFIX, Tick, TickReader, Unfinished
 
 _DISK_EVERY_S = 10.0
+_HALF_WRITTEN_S = 10.0
 # Their writers, the relay and `tocsin reproduce`, come late or never: without a series at 0 the
 # first dead letter would be a counter born at 1, in which no rate sees a change.
 _FROM_THE_START = (DELIVERIES, REPRO_RUNS)
@@ -88,9 +89,16 @@ class NodePage:
         """Rings of the node; one whose process and whose failures are long gone is deleted."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             if path.name not in self._rings:
-                with contextlib.suppress(OSError, ValueError):  # not finished: next time
-                    self._rings[path.name] = TickReader(path)
-                    self._models.add(self._rings[path.name].model)
+                try:
+                    ring = TickReader(path)
+                except Unfinished:
+                    continue  # next time
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    if _age_s(path, wall_s) > _HALF_WRITTEN_S:  # else its writer may be at it
+                        set_aside(path, error)
+                    continue
+                self._rings[path.name] = ring
+                self._models.add(ring.model)
         for name, ring in list(self._rings.items()):
             # Its last failures are taken before it may go.
             if ring.last_s <= wall_s - HOLD_S and ring.taken and not _alive(ring.path):
@@ -112,6 +120,14 @@ class NodePage:
             with contextlib.suppress(OSError):  # a file went while it was looked at
                 self._disk = (now_s, self._journal.bytes())
         return self._disk[1]
+
+
+def _age_s(path: Path, wall_s: float) -> float:
+    """Time since a file was last written, 0 when it is gone."""
+    try:
+        return wall_s - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _alive(path: Path) -> bool:

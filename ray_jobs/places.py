@@ -1,11 +1,15 @@
 """The node folder: where the processes of one machine keep metrics, journal, snapshots, spans."""
 
+import fcntl
 import os
 import tempfile
 from pathlib import Path
 
 METRICS_PORT = 9464
 """Of a node's hub, where nobody says otherwise."""
+
+HUB_LOCK = "hub.lock"
+"""In `metrics/`; held by the hub that reads there."""
 
 _MODE = 0o700
 
@@ -23,6 +27,18 @@ def node_folder(folder: Path | None = None) -> Path:
         folder.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
         folder.mkdir(mode=_MODE, exist_ok=True)
     return folder
+
+
+def is_read(folder: Path) -> bool:
+    """Whether the hub of some living cluster reads this node folder already."""
+    try:
+        with (folder / "metrics" / HUB_LOCK).open("rb") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def metrics_folder(folder: Path | None = None) -> Path:

@@ -85,6 +85,10 @@ class TickRing:
         _NUMBER.pack_into(self._map, place, count + 1)
 
 
+class Unfinished(Exception):  # noqa: N818 - a state, which passes
+    """A ring whose writer has not written its first line yet."""
+
+
 class TickReader:
     """Follows the ring of one process.
 
@@ -97,18 +101,28 @@ class TickReader:
         """Begin with the oldest tick that is still there.
 
         Raises:
-            ValueError: the file is not finished (yet).
+            Unfinished: its writer has only begun.
+            ValueError, KeyError, TypeError: the file is of another version, or broken.
         """
         self.path = path
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise Unfinished(path)
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        facts = json.loads(self._map[:_HEADER_BYTES].rstrip(b"\0").decode())
+        header = self._map[:_HEADER_BYTES].rstrip(b"\0")
+        if not header:
+            raise Unfinished(path)
+        facts = json.loads(header.decode())
         self._id = str(facts["id"])
         self.model = str(facts["model"])
         self.last_s = float("-inf")
         self.taken = False
         self._operators = [str(operator) for operator in facts["operators"]]
         self._next = [0] * len(self._operators)
+        if len(self._map) < _place(len(self._operators)):
+            raise ValueError(
+                f"{path}: found {len(self._map)} bytes, expected room for its operators"
+            )
 
     def news(self) -> Iterator[Tick]:
         """Ticks since the last call, of each operator in order."""

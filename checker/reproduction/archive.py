@@ -54,11 +54,13 @@ def places(where: Where = None) -> list[Path]:
                 )
         return [Path(one) for one in given]
     state = os.environ.get("TOCSIN_STATE")
-    node = Path(state) if state else Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}" / "node"
+    own = Path(tempfile.gettempdir()) / f"tocsin-{os.getuid()}"
+    # `node`, and `node-<pid>` of clusters that ran beside another one.
+    nodes = [Path(state)] if state else sorted(own.glob("node*"))
     journal = os.environ.get("TOCSIN_JOURNAL")
     chosen = [Path(journal)] if journal else []
     found = [path if path.is_dir() else path.parent for path in chosen]
-    return [*found, node, Path("store")]
+    return [*found, *nodes, Path("store")]
 
 
 def find(wanted: str, where: Where = None) -> Recorded:
