@@ -295,13 +295,24 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do about one violated property, with commands to paste."""
+    """What to do about one violated property."""
 
     property_id: str
     advice: str
     violations: tuple[str, ...]
     more: int
-    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReproductionRow:
+    """A failure as a test that fails; elements of the recorded call and of the smallest one."""
+
+    check: str
+    operator: str
+    diagnosis: str
+    elements: int | None
+    minimal: int | None
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,5 +338,6 @@ class View:
     sins: tuple[SinRow, ...]
     caveats: tuple[Caveat, ...]
     steps: tuple[NextStep, ...]
+    reproductions: tuple[ReproductionRow, ...] = field(default=())
     environment: tuple[Fact, ...] = field(default=())
     certificate: tuple[Fact, ...] = field(default=())

@@ -129,9 +129,7 @@ def sin_rows(verdict: RunVerdict) -> tuple[SinRow, ...]:
     return tuple(sorted(rows, key=lambda row: row.caught))
 
 
-def next_steps(
-    verdict: RunVerdict, declared: Mapping[str, Property], run_dir: Path
-) -> tuple[NextStep, ...]:
+def next_steps(verdict: RunVerdict, declared: Mapping[str, Property]) -> tuple[NextStep, ...]:
     """What to do about each violated property."""
     steps = []
     for row in verdict.properties:
@@ -148,7 +146,6 @@ def next_steps(
                     short(one.message, 260) for one in row.violations[:_VIOLATIONS_SHOWN]
                 ),
                 more=max(0, len(row.violations) - _VIOLATIONS_SHOWN),
-                commands=_reproductions(row, run_dir),
             )
         )
     return tuple(steps[:_STEPS_MOST])
@@ -193,14 +190,6 @@ def _property_row(
         advice=rule.advice if rule else "",
         self_test=tuple((result.sin, row.id in result.flagged) for result in sins),
     )
-
-
-def _reproductions(row: PropertyVerdict, run_dir: Path) -> tuple[str, ...]:
-    """Commands for the reproductions that lie in the run's folder for this property."""
-    folders = sorted((run_dir / "repro").glob("*/repro.py")) if run_dir.is_dir() else []
-    wanted = {one.request_id for one in row.violations} | {one.occurrence for one in row.violations}
-    mine = [path for path in folders if path.parent.name in wanted or row.id in path.parent.name]
-    return tuple(f"python {shlex.quote(near(path))}" for path in mine[:_VIOLATIONS_SHOWN])
 
 
 def _none_wanted(name: str, count: int, known: bool) -> Figure:

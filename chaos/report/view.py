@@ -15,6 +15,7 @@ from tocsin.chaos.report.lifecycle import active_windows, fault_lanes
 from tocsin.chaos.report.manifest import read_manifest, replay_command
 from tocsin.chaos.report.model import Span, Timeline, View
 from tocsin.chaos.report.replicas import replica_lanes
+from tocsin.chaos.report.reproductions import reproductions_of
 from tocsin.chaos.report.samples import phases_of, samples_of, series_of
 from tocsin.chaos.report.summary import (
     banner_of,
@@ -78,7 +79,8 @@ def view_of(
         degraded_total=degraded_total,
         sins=sin_rows(verdict),
         caveats=caveats_of(case, verdict, catalogue),
-        steps=next_steps(verdict, rules, run_dir),
+        steps=next_steps(verdict, rules),
+        reproductions=reproductions_of(run_dir),
         environment=facts_of({**_ours(manifest), **case.facts}),
         certificate=facts_of(case.certificate),
     )

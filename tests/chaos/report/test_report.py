@@ -24,6 +24,7 @@ SECTIONS = (
     "phases",
     "diffs",
     "degraded",
+    "reproductions",
     "selftest",
     "limits",
     "environment",
@@ -235,3 +236,26 @@ def test_a_report_is_replaced_whole(tmp_path: Path) -> None:
     write_report(tmp_path, case, replace(verdict, sentence="Second time."))
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert "Second time." in structure_of(tmp_path / "report.html").text["verdict"]
+
+
+def test_each_kind_of_failure_is_listed_with_a_command_that_runs_it(tmp_path: Path) -> None:
+    """The index that the run left is shown; what is broken or hostile in it breaks nothing."""
+    case, _ = passing()
+    (tmp_path / "repro").mkdir()
+    listed = {
+        "check": "numerical.rms_range",
+        "operator": "rms_norm",
+        "elements": 460800,
+        "minimal": 12,
+        "test": "repro/01A/test_numerical_rms_range.py",
+        "diagnosis": "bit 30 of one value <script>",
+    }
+    index = tmp_path / "repro" / "index.json"
+    index.write_text(json.dumps([listed, "nonsense", {"elements": "many"}]))
+    text = write_report(tmp_path, case, judge(case)).read_text("utf-8")
+    assert "460,800" in text
+    assert "test_numerical_rms_range.py" in text
+    assert "<script>" not in text.split('id="reproductions"')[1].split("</section>")[0]
+    index.write_text("{")
+    text = write_report(tmp_path, case, judge(case)).read_text("utf-8")
+    assert "No operator call was recorded in this run." in text
