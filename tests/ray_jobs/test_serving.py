@@ -36,11 +36,14 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     options = ServeOptions(
         path=str(path), model=str(path), profile=Profile.FULL, slots=4, pages=64, max_length=256
     )
-    with Cluster(options.replicas):
-        served = deploy(options, host="127.0.0.1", port=free_port(), token=TOKEN)
-        system = RaySystem(served, tmp_path_factory.mktemp("cache"))
-        yield Serving(served.url, options.served_name, system)
-        system.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOCSIN_STATE", str(tmp_path_factory.mktemp("node")))
+        patch.setenv("TOCSIN_METRICS_PORT", "0")
+        with Cluster(options.replicas):
+            served = deploy(options, host="127.0.0.1", port=free_port(), token=TOKEN)
+            system = RaySystem(served, tmp_path_factory.mktemp("cache"))
+            yield Serving(served.url, options.served_name, system)
+            system.close()
 
 
 @pytest.fixture(autouse=True)
