@@ -36,7 +36,8 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
     Raises:
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
-    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state), TOCSIN_DRILL="1"):
+    names = {"TOCSIN_DRILL": "1", "TOCSIN_CHAOS_RUN": f"{experiment.name} {experiment.seed}"}
+    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state), **names):
         return _served_run(experiment, store, port, arguments, state)
 
 
