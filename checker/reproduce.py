@@ -198,7 +198,13 @@ def _unit(recorded: Recorded) -> Check:
             "version; install the version of tocsin that recorded it"
         )
     limits = recorded.facts.get("thresholds") or {}
-    known = {key: float(value) for key, value in limits.items() if key in unit.thresholds}
+    try:
+        known = {key: float(value) for key, value in limits.items() if key in unit.thresholds}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SpecError(
+            f"reproduce: the thresholds of failure {recorded.failure_id} are {limits!r:.80}, "
+            "expected numbers by name; copy its snapshot again"
+        ) from error
     return replace(unit, thresholds={**unit.thresholds, **known})
 
 

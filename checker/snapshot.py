@@ -107,29 +107,24 @@ def load_call(folder: Path, number: int = 1) -> Call:
     """The call of a snapshot folder, as it was, on the CPU.
 
     Raises:
-        ContractError: the folder holds no call of that number, or not one of these records.
+        ContractError: the folder holds no call of that number, not one of these records, or one
+            that is damaged.
         EnvironmentFault: safetensors is not installed.
     """
     document = load_document(folder, number)
     _need_safetensors()
-    from safetensors.torch import load
-
-    tensors = load((folder / _named(TENSORS, number)).read_bytes())
+    tensors = _load_tensors(folder / _named(TENSORS, number))
     record = records().get(str(document.get("record")))
     if record is None:
         raise ContractError(
             f"snapshot: {folder / DOCUMENT} is of record {document.get('record')!r}, known are "
             f"{', '.join(records())}; read it with the version that wrote it"
         )
-    forms: Mapping[str, Mapping[str, Any]] = document["tensors"]
-    scalars: Mapping[str, Any] = document["scalars"]
-    kinds = _kinds(record)
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(record):
-        if field.name in scalars:
-            values[field.name] = _scalar(scalars[field.name], kinds[field.name])
-        elif field.name in forms:
-            values[field.name] = _joined(field.name, forms[field.name], tensors)
+    try:
+        values = _values(record, document, tensors)
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        # What torch raises for a wrong shape is a RuntimeError.
+        raise _damaged(folder / _named(DOCUMENT, number), error) from error
     try:
         return record(**values)
     except TypeError as error:
@@ -143,7 +138,7 @@ def load_document(folder: Path, number: int = 1) -> dict[str, Any]:
     """What `call.json` says.
 
     Raises:
-        ContractError: there is no such file.
+        ContractError: there is no such file, or it is damaged.
     """
     path = folder / _named(DOCUMENT, number)
     if not path.is_file():
@@ -151,7 +146,12 @@ def load_document(folder: Path, number: int = 1) -> dict[str, Any]:
             f"snapshot: {path} was not found, expected the snapshot of a failure; "
             "look into the journal's field `snapshot`"
         )
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or no UTF-8
+        raise _damaged(path, error) from error
+    if not isinstance(document, dict):
+        raise _damaged(path, f"it holds a {type(document).__name__}")
     return document
 
 
@@ -254,6 +254,51 @@ def _packed(tensor: Tensor) -> Tensor | None:
             packed = packed.narrow(axis, 0, 1)
     # A fresh memory even where nothing needs to move: safetensors refuses shared storage.
     return packed.to("cpu").clone(memory_format=torch.contiguous_format)
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors by name.
+
+    Raises:
+        ContractError: the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    if not path.is_file():
+        raise ContractError(
+            f"snapshot: {path} was not found, expected the tensors of the call; copy the whole "
+            "folder of the snapshot, or take another failure of this operator"
+        )
+    try:
+        return load(path.read_bytes())
+    except (SafetensorError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _values(
+    record: type[Call], document: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """The fields of a record as a document and its tensors have them."""
+    forms: Mapping[str, Mapping[str, Any]] = document["tensors"]
+    scalars: Mapping[str, Any] = document["scalars"]
+    kinds = _kinds(record)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(record):
+        if field.name in scalars:
+            values[field.name] = _scalar(scalars[field.name], kinds[field.name])
+        elif field.name in forms:
+            values[field.name] = _joined(field.name, forms[field.name], tensors)
+    return values
+
+
+def _damaged(path: Path, found: object) -> ContractError:
+    words = str(found).partition("\n")[0][:120]
+    why = f"no entry {words}" if isinstance(found, KeyError) else words
+    return ContractError(
+        f"snapshot: {path} is damaged ({why}), expected what was written when the failure was "
+        "recorded; copy it again, or take another failure of this operator"
+    )
 
 
 def _joined(name: str, form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.checker.snapshot import DOCUMENT, load_document, numbers
-from tocsin.core.errors import SpecError
+from tocsin.core.errors import ContractError, SpecError
 from tocsin.core.terms import Operator
 
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
@@ -86,7 +86,9 @@ def find(wanted: str, where: Where = None) -> Recorded:
         folder = _by_id(word.upper(), folders, roots)
     number = _number(folder, operator)
     document = load_document(folder, number)
-    failure_id = str(document.get("failure_id") or folder.name)
+    failure_id = str(document.get("failure_id"))
+    if not _ULID.fullmatch(failure_id):  # it becomes a folder's name
+        failure_id = folder.name
     if document.get("full") is False or document.get("not_stored"):
         raise SpecError(
             f"reproduce: failure {failure_id} was recorded without all of its tensors, expected a "
@@ -164,7 +166,12 @@ def _number(folder: Path, wanted: str, *, strict: bool = False) -> int:
     """Which call of a failure: the first, or the first of an operator or check; 0 where none is."""
     known = numbers(folder)
     for number in known:
-        document = load_document(folder, number)
+        try:
+            document = load_document(folder, number)
+        except ContractError:
+            if strict:
+                continue  # a damaged one hides none of the others
+            raise
         if not wanted or wanted in (document.get("operator"), document.get("check")):
             return number
     return 0 if strict else (known or (1,))[0]

@@ -258,6 +258,48 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         save_call(call, tmp_path / "G")
 
 
+@pytest.mark.parametrize("name", ["call.json", "call.safetensors"])
+@pytest.mark.parametrize("left", [None, 0, 1, 60, -1])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, left: int | None) -> None:
+    """Proves that one line names the file that is gone, empty, or cut at any byte."""
+    folder = tmp_path / "F"
+    save_call(LinearCall(x=torch.ones(1, 2), weight=torch.ones(2, 2)), folder)
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if left is not None:
+        # The last byte of the document is its line feed: without the brace, too, it is cut.
+        (folder / name).write_bytes(whole[: left if left >= 0 else left - 1])
+    with pytest.raises(ContractError, match=rf"{name} (was not found|is damaged).*expected") as one:
+        load_call(folder)
+    assert "\n" not in str(one.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tensors": None},
+        {"scalars": 5},
+        {"tensors": {"x": {"shape": [7, 7]}, "weight": {"shape": [2, 2]}}},
+        {"tensors": {"x": {"shape": [1, 2], "stride": [1]}}},
+        {"tensors": {"x": {"shape": "wide"}}},
+        {"tensors": {"other": {"shape": [1]}, "x": {"parts": [{"shape": [1]}]}}},
+    ],
+)
+def test_a_document_that_does_not_fit_its_tensors_is_named(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Proves that wrong shapes and strides are one line, not an error of torch."""
+    folder = tmp_path / "F"
+    save_call(LinearCall(x=torch.ones(1, 2), weight=torch.ones(2, 2)), folder)
+    path = folder / "call.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ContractError, match=r"call\.json is damaged"):
+        load_call(folder)
+    path.write_text("[]")
+    with pytest.raises(ContractError, match="it holds a list"):
+        load_call(folder)
+
+
 def test_tensors_can_be_exchanged_by_name() -> None:
     """Proves the two halves that a capture and a shrinker need: names to tensors, and back."""
     partials: Any = (torch.ones(2), torch.zeros(2))

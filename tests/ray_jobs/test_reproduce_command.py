@@ -16,7 +16,7 @@ from tocsin.checker.reproduction.archive import find
 from tocsin.core.faulting import Order
 from tocsin.core.requests import Request
 from tocsin.ray_jobs.cli import app
-from tocsin.ray_jobs.commands.edge import EXIT_SPEC
+from tocsin.ray_jobs.commands.edge import EXIT_INVALID, EXIT_SPEC
 from tocsin.ray_jobs.model_replay import NAME, replay
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.repros import INDEX, write_repros
@@ -72,6 +72,57 @@ def test_a_failure_that_is_not_there_is_one_line(words: tuple[str, ...], node: P
     assert result.exit_code == EXIT_SPEC
     assert result.output.startswith("tocsin: reproduce: ")
     assert result.output.count("\n") == 1
+
+
+def test_a_damaged_snapshot_is_one_line_and_hides_no_other(node: Path) -> None:
+    """A cut document is named; `latest:<operator>` still finds the failure that is whole."""
+    record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    failure_id = record(node, failing("numerical.residual"), "numerical.residual", number=1)
+    path = node / "journal" / "snapshots" / failure_id / "call.json"
+    path.write_text(path.read_text()[:40])
+    result = tocsin("reproduce", "latest")
+    assert result.exit_code == EXIT_INVALID
+    assert "call.json is damaged" in result.output
+    assert result.output.count("\n") == 1
+    assert tocsin("reproduce", "latest:swiglu", "--no-shrink").exit_code == 0
+
+
+def test_an_id_in_a_document_leads_nowhere_else(node: Path) -> None:
+    """The folder is named by the snapshot's own name where the document's id is none."""
+    name = record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    path = node / "journal" / "snapshots" / name / "call.json"
+    path.write_text(path.read_text().replace(name, "x/../../evil"))
+    assert tocsin("reproduce", "latest", "--no-shrink").exit_code == 0
+    assert Path(f"repro-{name}").is_dir()
+
+
+@pytest.mark.parametrize("limits", ["[1]", '{"limit_ulp": "wide"}'])
+def test_thresholds_that_are_none_are_one_line(node: Path, limits: str) -> None:
+    """A document of another version, or edited by hand."""
+    name = record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    path = node / "journal" / "snapshots" / name / "call.json"
+    known = json.loads(path.read_text())["thresholds"]
+    wrong = json.loads(limits)
+    if isinstance(wrong, dict):
+        wrong = dict.fromkeys(known, "wide")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "thresholds": wrong}))
+    result = tocsin("reproduce", "latest")
+    assert result.exit_code == EXIT_SPEC
+    assert "expected numbers by name" in result.output
+
+
+def test_a_run_that_cannot_be_counted_is_told_all_the_same(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict is what was asked for; a metrics folder that takes nothing costs its count."""
+    record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    (node / "metrics").write_text("not a folder")
+    (node / "spans").write_text("not a folder")
+    result = tocsin("reproduce", "latest:swiglu", "--no-shrink", "--run")
+    assert "reproduced: it fails as recorded" in result.output
+    assert "not counted" in result.output
+    assert result.exit_code == 0
+    assert (node / "metrics").read_text() == "not a folder"
 
 
 def test_a_replay_without_prompts_says_what_to_switch_on(node: Path) -> None:
