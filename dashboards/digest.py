@@ -204,11 +204,22 @@ def _split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     rows: list[Record] = []
     lines: list[Record] = []
     for record in records:
-        if record.get("row") == "aggregate" and {"since", "until", "count"} <= set(record):
-            rows.append(record)
-        elif record.get("failure_id") and record.get("ts"):
+        if record.get("row") == "aggregate":
+            counts = (record.get("count"), record.get("suppressed"))
+            if all(isinstance(one, int) for one in counts) and _has_times(record, "since", "until"):
+                rows.append(record)
+        elif record.get("failure_id") and _has_times(record, "ts"):
             lines.append(record)
     return rows, lines
+
+
+def _has_times(record: Record, *names: str) -> bool:
+    try:
+        for name in names:
+            _time_s(record.get(name))
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _covered(rows: list[Record]) -> dict[tuple[str, str], list[tuple[float, float]]]:

@@ -136,32 +136,37 @@ def _documents(folder: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, dic
             continue
 
 
-def _spans(document: dict[str, Any]) -> Iterator[Span]:
-    for group in document.get("resourceSpans", ()):
-        resource = _plain(group.get("resource", {}).get("attributes", ()))
-        for scope in group.get("scopeSpans", ()):
-            for span in scope.get("spans", ()):
-                yield _span(span, resource)
+def _spans(document: dict[str, Any]) -> list[Span]:
+    """The spans of a batch; none where it is not one: a torn line, or another writer's file."""
+    try:
+        return [
+            _span(span, _plain(group.get("resource", {}).get("attributes", ())))
+            for group in document.get("resourceSpans", ())
+            for scope in group.get("scopeSpans", ())
+            for span in scope.get("spans", ())
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []
 
 
 def _span(data: dict[str, Any], resource: dict[str, Any]) -> Span:
     status = data.get("status", {})
     return Span(
-        trace_id=data["traceId"],
-        span_id=data["spanId"],
-        parent_id=data.get("parentSpanId", ""),
-        name=data["name"],
+        trace_id=str(data["traceId"]),
+        span_id=str(data["spanId"]),
+        parent_id=str(data.get("parentSpanId", "")),
+        name=str(data["name"]),
         kind=_KINDS.get(data.get("kind", 0), "unspecified"),
         start_ns=int(data["startTimeUnixNano"]),
         end_ns=int(data["endTimeUnixNano"]),
         status=_STATUS.get(status.get("code", 0), "unset"),
-        message=status.get("message", ""),
+        message=str(status.get("message", "")),
         attributes=_plain(data.get("attributes", ())),
         events=tuple(
-            SpanEvent(int(one["timeUnixNano"]), one["name"], _plain(one.get("attributes", ())))
+            SpanEvent(int(one["timeUnixNano"]), str(one["name"]), _plain(one.get("attributes", ())))
             for one in data.get("events", ())
         ),
-        links=tuple(one["traceId"] for one in data.get("links", ())),
+        links=tuple(str(one["traceId"]) for one in data.get("links", ())),
         role=str(resource.get("tocsin.role", "")),
         instance=str(resource.get("service.instance.id", "")),
     )

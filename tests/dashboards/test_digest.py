@@ -129,6 +129,23 @@ def test_a_torn_record_is_passed_over() -> None:
     assert _week([{"row": "aggregate"}, {}, {"failure_id": "x"}]).entries == ()
 
 
+@pytest.mark.parametrize("wrong", ["x", None, [1], -1, {"a": 1}, float("inf")])
+def test_a_record_whose_values_are_none_is_passed_over(wrong: object) -> None:
+    """A line of another version, or of a damaged disk, costs itself and no other."""
+    row = {
+        "row": "aggregate",
+        "operator": "linear",
+        "code": "C",
+        "since": "2026-11-29T19:00:00+00:00",
+        "until": "2026-11-29T19:05:00+00:00",
+        "count": 3,
+        "suppressed": 0,
+    }
+    rows = [{**row, name: wrong} for name in ("since", "until")]
+    rows += [{**row, name: wrong} for name in ("count", "suppressed") if wrong != -1]
+    assert _week([*rows, {"failure_id": "x", "ts": wrong}]).entries == ()
+
+
 def test_counts_are_exact_over_a_real_journal_in_a_storm(tmp_path: Path) -> None:
     """Two thousand failures, ten lines a second, one row in five minutes: two thousand counted."""
     clock = ManualClock()

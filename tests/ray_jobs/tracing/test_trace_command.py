@@ -96,3 +96,21 @@ def test_a_fault_on_a_process_is_a_span_too_and_one_that_did_not_heal_an_error(
     assert span.status == "error"
     assert span.attributes["chaos.state"] == "unhealed"
     assert span.end_ns - span.start_ns == 10**9
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"resourceSpans": 5}',
+        '{"resourceSpans": [{"resource": null}]}',
+        '{"resourceSpans": [{"scopeSpans": [{"spans": [{}]}]}]}',
+        '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": [1], "spanId": {}, "name": 1, '
+        '"startTimeUnixNano": "soon", "endTimeUnixNano": null}]}]}]}',
+    ],
+)
+def test_lines_that_are_no_spans_are_passed_over(folder: Path, line: str) -> None:
+    """Another writer's file in the folder takes nothing from the traces that are whole."""
+    (folder / "other.jsonl").write_text(f"{line}\n[1]\nnull\n{{}}\n")
+    result = CliRunner().invoke(app, ["trace", "latest", "--folder", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"trace {PARENT.trace_id:032x}\n")
