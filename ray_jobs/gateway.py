@@ -40,7 +40,7 @@ from tocsin.ray_jobs.routes import documents, hooks, live
 from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
-from tocsin.ray_jobs.tracing.pipeline import Tracing
+from tocsin.ray_jobs.tracing.pipeline import KEPT_PER_S, Tracing
 from tocsin.ray_jobs.wire import event_to_wire
 
 GATEWAY = "tocsin-gateway"
@@ -104,7 +104,7 @@ class Gateway:
         self._resumer = Resumer(
             cast("Call", streaming.remote), self._is_stale, self._broken, self._resumed
         )
-        self._tracing = Tracing(spans_folder(), "gateway")
+        self._tracing = Tracing(spans_folder(), "gateway", per_s=KEPT_PER_S)
         self._traces = GatewayTraces(self._tracing)
         self._token_s = float("-inf")
         self._tasks = [asyncio.ensure_future(self._follow_fleet())]

@@ -26,7 +26,7 @@ from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.stepper import Stepper, reading
-from tocsin.ray_jobs.tracing.pipeline import Tracing
+from tocsin.ray_jobs.tracing.pipeline import KEPT_PER_S, Tracing
 from tocsin.ray_jobs.tracing.worker import WorkerTraces
 from tocsin.ray_jobs.wire import (
     event_to_wire,
@@ -107,7 +107,7 @@ class Worker:
         stay_on_loopback()
         self.replica = serve.get_replica_context().replica_id.unique_id
         self._outbox = Outbox(self.replica)
-        self._tracing = Tracing(spans_folder(), "worker", replica=self.replica)
+        self._tracing = Tracing(spans_folder(), "worker", replica=self.replica, per_s=KEPT_PER_S)
         self._traces = WorkerTraces(self._tracing, self._outbox, self._outbox.report)
         self._options = options
         self._journal = journal_folder() / f"failures-{self.replica}.jsonl"

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.ray_jobs.tracing.made import check_failed, tracing_in, written
+from tocsin.core.clock import ManualClock
 from tocsin.ray_jobs.tracing.assemble import Assembler
 from tocsin.ray_jobs.tracing.context import TraceContext
 from tocsin.ray_jobs.tracing.notes import note_of
+from tocsin.ray_jobs.tracing.pipeline import Tracing
 from tocsin.ray_jobs.tracing.read import collect, latest, spans_in, spans_of
 from tocsin.ray_jobs.tracing.record import SpanRecord
 from tocsin.ray_jobs.tracing.spans_file import SpanFile
@@ -105,3 +107,16 @@ def test_a_disk_that_takes_nothing_is_said_once_and_counted(
     errors = [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert len(errors) == 1
     assert "free the disk" in errors[0].message
+
+
+def test_a_storm_keeps_so_many_traces_in_any_second_and_counts_the_others(tmp_path: Path) -> None:
+    """The disk of a node that fails thousands of requests a minute is not filled with alike ones."""
+    clock = ManualClock()
+    tracing = Tracing(tmp_path, "worker", clock=clock, per_s=10)
+    for number in range(300):  # a hundred a second
+        tracing.export((record(number + 1, 1, number),))
+        clock.sleep(0.01)
+    assert tracing.flush(10.0)
+    counts = tracing.counts()
+    assert counts["spans_written"] == 30
+    assert counts["requests_limited"] == 270
