@@ -11,7 +11,7 @@ from tocsin.core.errors import TocsinError
 
 INDEX = "index.json"
 LIMIT = 24
-BUDGET_S = 10.0
+BUDGET_S = 5.0
 
 
 def write_repros(

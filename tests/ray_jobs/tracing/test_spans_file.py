@@ -110,7 +110,7 @@ def test_a_disk_that_takes_nothing_is_said_once_and_counted(
 
 
 def test_a_storm_keeps_so_many_traces_in_any_second_and_counts_the_others(tmp_path: Path) -> None:
-    """The disk of a node that fails thousands of requests a minute is not filled with alike ones."""
+    """A node that fails thousands of requests a minute does not fill its disk with alike ones."""
     clock = ManualClock()
     tracing = Tracing(tmp_path, "worker", clock=clock, per_s=10)
     for number in range(300):  # a hundred a second
