@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -56,7 +57,7 @@ def missing(
         EnvironmentFault: Prometheus does not answer at all.
         SpecError: the address is none.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
+    if not _is_address(url):
         raise SpecError(f"coverage: {url!r} was given, expected the http(s) address of Prometheus")
     end_s = (clock or SystemClock()).wall_s()
     chosen = {"__range": f"{max(1, round(range_s))}s", **(values or {})}
@@ -72,19 +73,35 @@ def missing(
     return tuple(found)
 
 
+def _is_address(url: str) -> bool:
+    """Whether urllib can ask there; it raises half a dozen kinds of error where it cannot."""
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, (parts.hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and port != 0
+
+
 def _why_empty(url: str, expr: str, end_s: float, span_s: float, timeout_s: float) -> str:
     """Why the query shows nothing; empty where it shows a number."""
     answer = _ask(url, expr, end_s, span_s, timeout_s)
     if answer.get("status") != "success":
         return f"refused ({answer.get('error', 'without a reason')})"
-    series = answer["data"]["result"]
+    try:
+        series = answer["data"]["result"]
+        numbers = [
+            float(sample[1])
+            for each in series
+            for sample in (each["values"] if "values" in each else [each["value"]])
+        ]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise EnvironmentFault(
+            f"coverage: {url} answered a success without numbers ({error!r:.80}), expected "
+            "Prometheus; correct the address"
+        ) from error
     if not series:
         return "no series"
-    numbers = (
-        float(sample[1])
-        for each in series
-        for sample in (each["values"] if "values" in each else [each["value"]])
-    )
     return "" if any(not math.isnan(number) for number in numbers) else "only NaN"
 
 
@@ -102,15 +119,20 @@ def _ask(url: str, expr: str, end_s: float, span_s: float, timeout_s: float) -> 
             body = response.read()
     except HTTPError as error:
         body = error.read()  # Prometheus says in the body what it does not like
-    except (URLError, OSError) as error:
+    except (URLError, HTTPException, OSError, ValueError) as error:
         raise EnvironmentFault(
             f"coverage: {where} does not answer ({error}), expected Prometheus; start it, or "
             "correct the address"
         ) from error
     try:
-        answer: Mapping[str, Any] = json.loads(body)
-    except ValueError as error:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as error:
         raise EnvironmentFault(
             f"coverage: {where} answered no JSON, expected Prometheus; correct the address"
         ) from error
+    if not isinstance(answer, dict):
+        raise EnvironmentFault(
+            f"coverage: {where} answered a {type(answer).__name__}, expected Prometheus; "
+            "correct the address"
+        )
     return answer

@@ -9,7 +9,7 @@ neither provisioning nor unique ids. Never install grafana-client beside Ray: it
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from tocsin.core.errors import EnvironmentFault, SpecError
 
@@ -87,7 +87,7 @@ class GrafanaApi:
                 "install tocsin[grafana], or provision by file: tocsin dashboards render"
             ) from error
         self._url = url.rstrip("/")
-        parts = urlsplit(self._url)
+        parts, port = _address(self._url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise SpecError(
                 "grafana: the address must be http(s)://host[:port][/prefix] without a user; the "
@@ -97,7 +97,7 @@ class GrafanaApi:
         self._api = GrafanaFace(
             token,
             host=f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname,
-            port=parts.port,
+            port=port,
             url_path_prefix=f"{prefix}/" if prefix else "",
             protocol=parts.scheme,
             verify=verify,
@@ -107,9 +107,10 @@ class GrafanaApi:
     def health(self) -> str:
         """Its version, or an error that says what is wrong."""
         answer = self._call("GET", "/health")
-        if answer.get("database") != "ok":
+        if _plain(answer).get("database") != "ok":
             raise EnvironmentFault(
-                f"grafana: {self._url} says that its database is {answer.get('database')!r}, "
+                f"grafana: {self._url} says that its database is "
+                f"{_plain(answer).get('database')!r}, "
                 "expected 'ok'; look at the server's log"
             )
         return str(answer.get("version", "unknown"))
@@ -134,8 +135,8 @@ class GrafanaApi:
         """A dashboard in that folder, found again by its uid."""
         found = self._look(f"/dashboards/uid/{_part(model['uid'])}")
         if found is not None:
-            same_folder = found.get("meta", {}).get("folderUid") == folder_uid
-            if same_folder and _same(found.get("dashboard", {}), model):
+            same_folder = _plain(found.get("meta")).get("folderUid") == folder_uid
+            if same_folder and _same(_plain(found.get("dashboard")), model):
                 return Written.UNCHANGED
         body = {
             "dashboard": {**model, "id": None},
@@ -156,12 +157,13 @@ class GrafanaApi:
         path = "/v1/provisioning/contact-points"
         listed = self._call("GET", path)
         known: Iterable[Body] = listed if isinstance(listed, list) else ()
-        found = next((each for each in known if each.get("uid") == point["uid"]), None)
+        found = next((each for each in known if _plain(each).get("uid") == point["uid"]), None)
         return self._write(path, f"{path}/{_part(point['uid'])}", point, found)
 
     def annotate(self, note: Body) -> int:
         """A mark on time; its id, or 0 from a server that does not say."""
-        return int(self._call("POST", "/annotations", note).get("id", 0))
+        found = _plain(self._call("POST", "/annotations", note)).get("id")
+        return found if isinstance(found, int) else 0
 
     def end_annotation(self, note_id: int, end_ms: int) -> None:
         """Makes a mark a span that ends then."""
@@ -182,9 +184,14 @@ class GrafanaApi:
     def _look(self, path: str) -> Body | None:
         """What is there; None where nothing is."""
         try:
-            answer: Body = self._call("GET", path)
+            answer = self._call("GET", path)
         except _NotFound:
             return None
+        if not isinstance(answer, dict):
+            raise EnvironmentFault(
+                f"grafana: GET {self._url}/api{path}: answered {type(answer).__name__}, expected "
+                "an object; is it a Grafana server?"
+            )
         return answer
 
     def _call(self, method: str, path: str, body: Body | None = None) -> Any:
@@ -218,7 +225,12 @@ class GrafanaApi:
                 f"{where}: no usable answer ({type(error).__name__}), expected a Grafana server; "
                 "check the address and that it runs"
             ) from error
-        except (TypeError, ValueError) as error:
+        except UnicodeError as error:
+            raise EnvironmentFault(
+                f"{where}: the request cannot be sent, expected a host name and a token of plain "
+                "letters; look at both"
+            ) from error
+        except (TypeError, ValueError, RecursionError) as error:
             # grafana-api looks for "message" in error pages that are no JSON, and stumbles.
             raise EnvironmentFault(
                 f"{where}: answered something that is no JSON, expected Grafana's API; is a proxy "
@@ -246,6 +258,28 @@ _ADVICE = {
 def _reason(response: object) -> str:
     message = response.get("message") if isinstance(response, Mapping) else None
     return str(message or "without a reason")[:200]
+
+
+def _address(url: str) -> tuple[SplitResult, int | None]:
+    """The parts of an address, and its port.
+
+    Raises:
+        SpecError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # its words may repeat a password
+        raise SpecError(
+            "grafana: the address is none, expected http(s)://host[:port][/prefix] without a "
+            "user; correct it"
+        ) from None
+    return parts, port
+
+
+def _plain(answer: Any) -> Body:
+    """An object of the server's, empty where it sent something else."""
+    return answer if isinstance(answer, Mapping) else {}
 
 
 def _part(uid: object) -> str:

@@ -124,6 +124,53 @@ def test_variables_range_and_time_are_put_in() -> None:
     assert once_words == {"query": "x[200s]", "time": "1000.0"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "null",
+        "[" * 9999,
+        '{"status": "success"}',
+        '{"status": "success", "data": {"result": 5}}',
+        '{"status": "success", "data": {"result": [{}]}}',
+        '{"status": "success", "data": {"result": [{"values": [[1]]}]}}',
+        '{"status": "success", "data": {"result": [{"value": [1, "x"]}]}}',
+    ],
+)
+def test_an_answer_that_is_not_prometheus_is_one_line(text: str) -> None:
+    """Another server answers JSON, too."""
+    with (
+        _server(lambda _path, _asked: (200, text)) as url,
+        pytest.raises(EnvironmentFault, match="expected Prometheus; correct the address") as one,
+    ):
+        missing(url, boards=[_board("up")])
+    assert "\n" not in str(one.value)
+
+
+def test_a_server_that_speaks_no_http_is_one_line() -> None:
+    """The port of something else altogether."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def talk() -> None:
+            caller, _ = other.accept()
+            with caller:
+                caller.recv(9999)
+                caller.sendall(b"garbage\r\n\r\n")
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        with pytest.raises(EnvironmentFault, match="does not answer"):
+            missing(f"http://127.0.0.1:{other.getsockname()[1]}", boards=[_board("up")])
+        thread.join()
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://", "http://a:99999", "http://é..x/"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """Whatever the standard library would raise for it."""
+    with pytest.raises(SpecError, match="expected the http"):
+        missing(url, boards=[_board("up")])
+
+
 def test_no_prometheus_is_not_an_empty_panel() -> None:
     """Nobody there, or somebody else: an error, because nothing is known then."""
     with socket.socket() as taken:

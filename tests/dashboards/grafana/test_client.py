@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -198,9 +199,43 @@ def test_a_server_that_never_answers_is_given_up() -> None:
             GrafanaApi(url, TOKEN, timeout_s=0.05).health()
 
 
-@pytest.mark.parametrize("url", ["grafana:3000", "ftp://grafana", "", "http://me:pass@grafana"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "grafana:3000",
+        "ftp://grafana",
+        "",
+        "http://me:pass@grafana",
+        "http://me:pass/@grafana",
+        "http://[::1",
+        "http://grafana:99999",
+    ],
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """Also one with a password in it, which would end in logs; it is not repeated."""
     with pytest.raises(SpecError, match="without a user") as caught:
         GrafanaApi(url, TOKEN)
     assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"meta": [], "dashboard": 5}', '{"meta": null}', "[" * 9999]
+)
+def test_an_answer_of_another_form_is_no_traceback(
+    stub: StubGrafana, api: GrafanaServer, text: str
+) -> None:
+    """A server that is not Grafana: one line, or the dashboard is simply written again."""
+    stub.trouble["GET", f"/dashboards/uid/{MODEL['uid']}"] = (200, text)
+    stub.trouble["GET", "/health"] = (200, text)
+    with suppress(EnvironmentFault):
+        api.put_dashboard(MODEL, "tocsin")
+    with pytest.raises(EnvironmentFault) as caught:
+        api.health()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_that_no_header_takes_is_said(stub: StubGrafana) -> None:
+    """Not as an answer of the server, which was never asked."""
+    with pytest.raises(EnvironmentFault, match="token of plain letters"):
+        GrafanaApi(stub.url, "日本").health()
+    assert stub.asked == []
