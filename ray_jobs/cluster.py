@@ -140,8 +140,11 @@ def _answers(target: str) -> bool:
     return len(greeting) > _FRAME_TYPE and greeting[_FRAME_TYPE] == _SETTINGS
 
 
-def check_port(host: str, port: int) -> None:
+def check_port(host: str, port: int, *, command: str = "serve", option: str = "--port") -> None:
     """Make sure that a port can be listened on.
+
+    Args:
+        command, option: whose port it is and how another is chosen, for the message.
 
     Raises:
         EnvironmentFault: somebody else listens there.
@@ -152,8 +155,8 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise EnvironmentFault(
-                f"serve: {host}:{port} cannot be listened on ({error.strerror}), expected a free "
-                "port; stop the other server or choose another with --port"
+                f"{command}: {host}:{port} cannot be listened on ({error.strerror}), expected a "
+                f"free port; stop the other server or choose another with {option}"
             ) from error
 
 

@@ -59,8 +59,8 @@ def monitor(
         alertmanager_port=alertmanager_port,
     )
     _hub_answers(metrics)
-    for port in (prometheus_port, alertmanager_port):
-        check_port(HOST, port)
+    for port, option in ((prometheus_port, "prometheus"), (alertmanager_port, "alertmanager")):
+        check_port(HOST, port, command="monitor", option=f"--{option}-port")
     write(folder, options)
     child = _relay(relay)
     try:
@@ -99,12 +99,14 @@ def _channels(config: Path | None) -> "frozenset[Channel]":
 def _hub_answers(metrics: str) -> None:
     try:
         answer = httpx.get(f"http://{metrics}/healthz", timeout=5.0, trust_env=False)
-        answer.raise_for_status()
-    except httpx.HTTPError as error:
+        why = "" if answer.is_success else f"HTTP {answer.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+    if why:
         raise EnvironmentFault(
-            f"monitor: no hub answered at {metrics} ({error}), expected a running cluster; start "
+            f"monitor: no hub answered at {metrics} ({why}), expected a running cluster; start "
             "one with make serve, or say where it is with --metrics HOST:PORT"
-        ) from error
+        )
 
 
 def _relay(config: Path | None) -> "subprocess.Popen[bytes] | None":

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tocsin.core.errors import EnvironmentFault
+from tocsin.ray_jobs.cli import app
 from tocsin.ray_jobs.cluster import free_port
+from tocsin.ray_jobs.commands.edge import EXIT_INVALID
 from tocsin.ray_jobs.monitor import Monitor
 
 ALERTMANAGER = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
@@ -33,6 +36,30 @@ def test_a_missing_program_is_named_with_its_package(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentFault, match=r"prometheus was not found.*apt-get install"):
         _monitor(tmp_path)
+
+
+@pytest.mark.parametrize("metrics", ["[::1", "é..x", "a\0b", ""])
+def test_a_hub_whose_address_is_none_is_one_line(tmp_path: Path, metrics: str) -> None:
+    """Before anything is started or written but the folder."""
+    result = CliRunner().invoke(app, ["monitor", "--metrics", metrics, "--data", str(tmp_path)])
+    assert result.exit_code == EXIT_INVALID
+    assert result.output.startswith("tocsin: monitor: no hub answered")
+    assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--prometheus-port", "--alertmanager-port"])
+def test_a_taken_port_is_told_with_the_option_that_names_another(
+    tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--port` is an option of another command."""
+    monkeypatch.setattr("tocsin.ray_jobs.commands.monitor._hub_answers", lambda metrics: None)
+    free = "--alertmanager-port" if option == "--prometheus-port" else "--prometheus-port"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = [option, str(taken.getsockname()[1]), free, str(free_port())]
+        result = CliRunner().invoke(app, ["monitor", *words, "--data", str(tmp_path)])
+    assert result.exit_code == EXIT_INVALID
+    assert result.output.startswith("tocsin: monitor: ")
+    assert f"choose another with {option}" in result.output
 
 
 @pytest.mark.live
