@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from tocsin.core.errors import SpecError
 
@@ -21,7 +29,18 @@ def _no_url(value: Any) -> Any:
     return value
 
 
-SecretFile = Annotated[Path, BeforeValidator(_no_url)]
+def _usable(value: Path) -> Path:
+    """A path that the system can be asked about, with `~` written out."""
+    if "\0" in str(value):
+        raise ValueError("found a path with a zero byte, expected one without")
+    try:
+        return value.expanduser()
+    except RuntimeError as error:
+        raise ValueError("found ~ of a user who is not known here, expected a path") from error
+
+
+UsablePath = Annotated[Path, AfterValidator(_usable)]
+SecretFile = Annotated[UsablePath, BeforeValidator(_no_url)]
 
 
 class _Model(BaseModel):
@@ -140,7 +159,7 @@ class RelayConfig(_Model):
     """
 
     listen: Listen = Listen()
-    state: Path
+    state: UsablePath
     token_file: SecretFile | None = None
     reproduce_wait_s: float = Field(default=2.0, ge=0, le=60)
     reports_max: int = Field(default=200, ge=1)
@@ -158,6 +177,10 @@ def load_config(path: Path) -> RelayConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(
             f"{path}: cannot be read ({error}), expected a relay configuration"
+        ) from error
+    except RecursionError as error:
+        raise SpecError(
+            f"{path}: it is nested too deeply, expected a relay configuration"
         ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -193,11 +216,7 @@ def _below(config: RelayConfig, folder: Path) -> RelayConfig:
 
 def _absolute(model: BaseModel, folder: Path) -> dict[str, Path]:
     paths = {name: getattr(model, name) for name in type(model).model_fields}
-    return {
-        name: folder / value.expanduser()
-        for name, value in paths.items()
-        if isinstance(value, Path)
-    }
+    return {name: folder / value for name, value in paths.items() if isinstance(value, Path)}
 
 
 def _one_line(error: ValidationError) -> str:

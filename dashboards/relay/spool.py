@@ -79,16 +79,17 @@ class Spool:
             for letter in taken:
                 self.keep(letter)
             fresh = self._dead.with_suffix(".new")
-            fresh.write_text("".join(f"{line}\n" for line in stay), encoding="utf-8")
+            fresh.write_bytes(b"".join(line + b"\n" for line in stay))
             fresh.replace(self._dead)
         return taken
 
-    def _lines(self) -> list[tuple[str, Letter | None]]:
+    def _lines(self) -> list[tuple[bytes, Letter | None]]:
         """Each line and its letter, None where it is not one: such a line is never thrown away."""
         if not self._dead.exists():
             return []
-        found: list[tuple[str, Letter | None]] = []
-        for line in self._dead.read_text(encoding="utf-8").splitlines():
+        found: list[tuple[bytes, Letter | None]] = []
+        # Bytes, cut at line feeds alone: a text may hold other ends of lines, a torn one anything.
+        for line in filter(None, self._dead.read_bytes().split(b"\n")):
             try:
                 found.append((line, Letter.model_validate_json(line)))
             except ValidationError:

@@ -9,6 +9,7 @@ import httpx
 from tocsin.dashboards.relay.letter import Letter
 
 _TRY_LATER = frozenset({408, 425, 429})
+_PORT_MAX = 65535
 _WHY_CHARS_MAX = 300
 
 
@@ -55,6 +56,8 @@ async def post(
 ) -> httpx.Response | Refusal:
     """POST JSON; whatever is not a 2xx is a refusal. The URL, often a secret, is never repeated."""
     try:
+        if (httpx.URL(url).port or 0) > _PORT_MAX:  # httpx would try, and fail in its own words
+            return Refusal("the URL is not one", retry=False)
         response = await http.post(url, json=body, headers=headers, timeout=timeout_s)
     except httpx.InvalidURL:
         return Refusal("the URL is not one", retry=False)

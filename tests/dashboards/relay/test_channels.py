@@ -290,7 +290,7 @@ async def test_a_file_that_holds_no_url_is_our_mistake(
     config: RelayConfig, tmp_path: Path, http: httpx.AsyncClient
 ) -> None:
     """Told as such, without what it holds."""
-    for text in ("hush", "ftp://hush", "http://x:hush"):
+    for text in ("hush", "ftp://hush", "http://x:hush", "http://127.0.0.1:99999/hush"):
         (tmp_path / "wecom").write_text(text)
         refusal = await channel(config, "wecom-robot").send(letter(), http)
         assert refusal is not None

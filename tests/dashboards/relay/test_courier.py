@@ -294,6 +294,16 @@ def test_dead_letters_are_dug_up_once_and_a_line_that_is_none_stays(tmp_path: Pa
     assert spool.dig_up(lambda letter: letter.receiver == "a") == []
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_an_end_of_line_within_a_text_tears_no_dead_letter(tmp_path: Path, end: str) -> None:
+    """JSON leaves these as they are; a reader of lines that takes them for ends loses the alert."""
+    spool = Spool(tmp_path)
+    letter = Letter(receiver="a", about="drill", attempts=6, error=f"one{end}two")
+    spool.bury(letter)
+    assert [one.id for one in spool.dig_up(lambda one: True)] == [letter.id]
+    assert (tmp_path / "dead-letters.jsonl").read_bytes() == b""
+
+
 def test_a_disk_that_takes_nothing_is_an_explicit_error(tmp_path: Path) -> None:
     """So that Alertmanager is told to send it again."""
     spool = Spool(tmp_path)

@@ -158,3 +158,16 @@ def test_a_secret_in_the_place_of_its_file_is_not_repeated(tmp_path: Path) -> No
     line = problem(written(tmp_path, changed(tmp_path, "slack", url_file=url)))
     assert "url_file: found a URL, expected the path of a file" in line
     assert "hush" not in line
+
+
+@pytest.mark.parametrize("place", ["a\0b", "~nobody-of-this-name/state"])
+def test_a_path_that_the_system_does_not_take_is_one_line(tmp_path: Path, place: str) -> None:
+    """For the state as for a secret."""
+    assert "state: found" in problem(written(tmp_path, {**whole(tmp_path), "state": place}))
+    line = problem(written(tmp_path, changed(tmp_path, "slack", url_file=place)))
+    assert "url_file: found" in line
+
+
+def test_a_file_without_an_end_of_brackets_is_one_line(tmp_path: Path) -> None:
+    """It exhausts the reader of YAML before it is known to be wrong."""
+    assert "nested too deeply" in problem(written(tmp_path, "a: " + "[" * 5000))
