@@ -197,7 +197,7 @@ def _in_file(path: Path, failure_id: str) -> dict[str, Any]:
         return {}  # compressed, or gone in the meantime: the snapshot says enough
     if failure_id not in text:
         return {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if failure_id in line:
             try:
                 record: dict[str, Any] = json.loads(line)

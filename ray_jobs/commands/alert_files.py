@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.core.errors import SpecError
+from tocsin.dashboards.relay.secret import read_secret
 from tocsin.dashboards.render.options import Channel, RenderOptions, WecomApp
 from tocsin.ray_jobs.commands.edge import one_line
 
@@ -122,10 +123,16 @@ def route_commands(tests: Path) -> "Iterator[list[str]]":
     """
     import yaml
 
-    for row in yaml.safe_load(tests.read_text(encoding="utf-8")):
-        if "expect" in row:
-            labels = [f"{name}={value}" for name, value in row["labels"].items()]
-            yield [f"--verify.receivers={','.join(row['expect'])}", *labels]
+    try:
+        for row in yaml.safe_load(tests.read_text(encoding="utf-8")):
+            if row.get("expect") is not None:
+                labels = [f"{name}={value}" for name, value in row["labels"].items()]
+                yield [f"--verify.receivers={','.join(row['expect'])}", *labels]
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecError(
+            f"alerts check: {tests} is not the table of routes, expected it as it was rendered; "
+            f"write it again with tocsin alerts render --out {tests.parent}"
+        ) from error
 
 
 def write_grid(folder: Path) -> list[Path]:
@@ -155,7 +162,7 @@ def _wecom(app: str, secret_file: Path | None) -> WecomApp | None:
             f"alerts render: found --wecom-app {app or '(none)'} and --wecom-secret-file "
             f"{secret_file or '(none)'}, expected both, the first as CORP_ID:AGENT_ID"
         )
-    secret = secret_file.read_text(encoding="utf-8").strip()
+    secret = read_secret(secret_file, "alerts render --wecom-secret-file")
     return WecomApp(corp_id=corp_id, agent_id=agent_id, secret=secret)
 
 

@@ -9,7 +9,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from tests.dashboards.relay.stubs import Stub, configuration, receivers
+from tocsin.core.errors import SpecError
 from tocsin.ray_jobs.cli import app
+from tocsin.ray_jobs.commands.alert_files import route_commands
 from tocsin.ray_jobs.commands.alerts import EXIT_UNDELIVERED
 from tocsin.ray_jobs.commands.edge import EXIT_SPEC
 
@@ -103,3 +105,39 @@ def test_the_example_is_printed_as_it_is_read() -> None:
     """It is what the other commands take."""
     text = tocsin("example").stdout
     assert set(yaml.safe_load(text)) == {"listen", "state", "receivers"}
+
+
+@pytest.mark.parametrize("table", ["", "5", "[1]", "a: b", "- {expect: 5, labels: 5}", "- ["])
+def test_a_table_of_routes_that_is_none_is_one_line(tmp_path: Path, table: str) -> None:
+    """Half written, or of another program: no traceback, and what mends it."""
+    path = tmp_path / "routes.test.yml"
+    path.write_text(table)
+    with pytest.raises(SpecError, match="alerts render --out") as raised:
+        list(route_commands(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_the_secret_of_the_wecom_app_is_held_to_what_every_secret_is(tmp_path: Path) -> None:
+    """Private and a text; it is copied into a file, so a wrong one would stay unnoticed."""
+    path = tmp_path / "secret"
+    words = ["render", "--out", str(tmp_path / "out"), "--wecom-app", "corp:1"]
+    for content, mode, said in ((b"\xff\xfe", 0o600, "not UTF-8"), (b"key", 0o644, "mode 0644")):
+        path.write_bytes(content)
+        path.chmod(mode)
+        result = tocsin(*words, "--wecom-secret-file", str(path))
+        assert result.exit_code == EXIT_SPEC
+        assert said in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("torn", [b"\xff\xfe\x00 torn", '{"text": "\u2028"}'.encode(), b"{"])
+def test_dead_letters_that_are_torn_are_kept_byte_by_byte(
+    config: str, tmp_path: Path, torn: bytes
+) -> None:
+    """Sending again goes on beside them, and nothing that cannot be read is thrown away."""
+    dead = tmp_path / "state" / "dead-letters.jsonl"
+    dead.parent.mkdir(exist_ok=True)
+    dead.write_bytes(torn + b"\n")
+    result = tocsin("redeliver", "--config", config)
+    assert result.exit_code == 0, result.stderr
+    assert dead.read_bytes() == torn + b"\n"

@@ -87,6 +87,14 @@ def test_a_damaged_snapshot_is_one_line_and_hides_no_other(node: Path) -> None:
     assert tocsin("reproduce", "latest:swiglu", "--no-shrink").exit_code == 0
 
 
+def test_an_end_of_line_within_a_journal_text_hides_no_record(node: Path) -> None:
+    """JSON leaves U+2028 as it is; the record's own words reach the test."""
+    record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    path = node / "journal" / "failures-replica-1.jsonl"
+    path.write_text(path.read_text().replace("a token is wrong", "a token\u2028 is wrong"))
+    assert find("latest").facts["business_impact"] == "a token\u2028 is wrong"
+
+
 def test_an_id_in_a_document_leads_nowhere_else(node: Path) -> None:
     """The folder is named by the snapshot's own name where the document's id is none."""
     name = record(node, failing("numerical.swiglu"), "numerical.swiglu")
