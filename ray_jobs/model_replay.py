@@ -66,9 +66,19 @@ def scenario_of(recorded: Recorded) -> dict[str, Any]:
     """All that a replay needs, JSON-safe: options of the engine, requests, chaos order, check.
 
     Raises:
-        SpecError: the prompts are not to be found.
+        SpecError: the prompts are not to be found, or the recorded request is damaged.
     """
     path = recorded.folder / REQUEST
+    try:
+        return _scenario(recorded, path)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise SpecError(
+            f"reproduce: {path} is not the request of a failure ({type(error).__name__}), expected "
+            "it as it was recorded; copy its snapshot again"
+        ) from error
+
+
+def _scenario(recorded: Recorded, path: Path) -> dict[str, Any]:
     document: dict[str, Any] = (
         json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     )

@@ -87,6 +87,20 @@ def test_a_damaged_snapshot_is_one_line_and_hides_no_other(node: Path) -> None:
     assert tocsin("reproduce", "latest:swiglu", "--no-shrink").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "text", [b"", b"\xff\xfe", b"[]", b'{"prompt_ids": 5}', b'{"prompt_ids": [[1]], "engine": 5}']
+)
+def test_a_request_that_is_damaged_is_one_line(node: Path, text: bytes) -> None:
+    """The replay is refused by name; the test of the call is there all the same."""
+    name = record(node, failing("numerical.swiglu"), "numerical.swiglu")
+    (node / "journal" / "snapshots" / name / "request.json").write_bytes(text)
+    result = tocsin("reproduce", "latest", "--no-shrink", "--model")
+    assert result.exit_code == EXIT_SPEC
+    assert "request.json is not the request of a failure" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert (Path(f"repro-{name}") / "test_numerical_swiglu.py").is_file()
+
+
 def test_an_end_of_line_within_a_journal_text_hides_no_record(node: Path) -> None:
     """JSON leaves U+2028 as it is; the record's own words reach the test."""
     record(node, failing("numerical.swiglu"), "numerical.swiglu")
