@@ -25,6 +25,8 @@ def one_line(command: Callable[..., None]) -> Callable[..., None]:
             fail(str(error), EXIT_SPEC)
         except TocsinError as error:
             fail(str(error), EXIT_INVALID)
+        except BrokenPipeError:
+            raise  # `… | head` has seen enough: click ends without a word
         except OSError as error:
             fail(f"{error.filename or 'system'}: {error.strerror or error}", EXIT_INVALID)
 

@@ -1,6 +1,8 @@
 """The command line: every mistake ends in one line and its exit code, never in a traceback."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,3 +169,15 @@ def test_a_run_that_is_not_there_is_a_spec_error(command: str, tmp_path: Path) -
     result = tocsin("chaos", command, str(tmp_path / "none"))
     assert result.exit_code == EXIT_SPEC
     assert "none" in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`tocsin dashboards list | head -1` says nothing about pipes."""
+    command = Path(sys.executable).with_name("tocsin")
+    with subprocess.Popen(
+        [str(command), "dashboards", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
