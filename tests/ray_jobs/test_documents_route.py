@@ -1,5 +1,6 @@
 """Documents over HTTP: those that exist, and nothing else of the machine."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,15 @@ def test_an_installed_package_says_that_it_has_none(
     answer = client.get("/docs/dashboards.md")
     assert answer.status_code == 404
     assert "only a checkout has them" in answer.text
+
+
+def test_a_runbook_posts_json_as_json() -> None:
+    """Curl calls its data a form unless told otherwise, and the switchboard refuses a form."""
+    pages = sorted(Path("docs/runbooks").glob("*.md"))
+    orders = [
+        order
+        for page in pages
+        for order in re.findall(r"curl [^`]*?checker_status [^`]*?-d [^`]*", page.read_text())
+    ]
+    assert orders
+    assert all("Content-Type: application/json" in order for order in orders)
