@@ -77,8 +77,14 @@ class NodeFiles:
         numbers = Numbers()
         for name, reader in list(self._readers.items()):
             alive = reader.alive()  # asked first: what it wrote before its death is in the file
-            reader.read()
-            if alive:
+            damage = reader.damage()
+            if damage is not None and not alive:
+                if not self._archive.add(reader, wall_s):  # what was read while it was whole
+                    reader.give_counters(numbers)
+                del self._readers[name]
+                reader.close()
+                set_aside(reader.path, damage)
+            elif alive:
                 reader.give(numbers, wall_s)
             elif self._archive.add(reader, wall_s):
                 del self._readers[name]
@@ -125,6 +131,7 @@ class _Reader:
         self._places: list[tuple[str, int]] = []
         self._exemplars: dict[str, Exemplar] = {}
         self._exemplars_ns = 0
+        self._told = False
         self.values: dict[str, tuple[float, float]] = {}
         """Value and wall time of its last write, by key."""
 
@@ -132,8 +139,28 @@ class _Reader:
         """Whether the very process that made the file is still there."""
         return started_ticks(self._pid) == self._start and state_letter(self._pid) not in "ZX"
 
+    def damage(self) -> Exception | None:
+        """Read; why that failed, None if it did not. The numbers read before are kept then."""
+        try:
+            self.read()
+        except (struct.error, ValueError, TypeError, OSError) as error:
+            if not self._told:
+                self._told = True
+                _LOG.error(
+                    "metrics: %s cannot be read (%r), expected a file of this version; its last "
+                    "good numbers are shown",
+                    self.path,
+                    error,
+                )
+            return error
+        return None
+
     def read(self) -> None:
-        """Take over what it holds now."""
+        """Take over what it holds now.
+
+        Raises:
+            struct.error, ValueError, OSError: the file is damaged.
+        """
         (used,) = _LENGTH.unpack_from(self._map, 0)
         if used > len(self._map):
             self._map.close()
@@ -141,8 +168,11 @@ class _Reader:
         while self._cursor + 4 < used:
             (length,) = _LENGTH.unpack_from(self._map, self._cursor)
             at = self._cursor + 4
-            key = self._map[at : at + length].decode()
             place = at + length + (8 - (length + 4) % 8)
+            if length <= 0 or place + _NUMBER.size > len(self._map):
+                raise ValueError(f"an entry of {length} bytes at {self._cursor}")
+            key = self._map[at : at + length].decode()
+            series_of(key)
             self._places.append((key, place))
             self._cursor = place + _NUMBER.size
         self.values = {key: _NUMBER.unpack_from(self._map, at) for key, at in self._places}
@@ -238,6 +268,10 @@ def set_aside(path: Path, error: Exception) -> None:
     The hub goes on without it: of all counters, those in it are lost to the page, not to a person.
     """
     aside = path.with_name(f"{path.name}.unreadable")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.unreadable-{number}")
     with contextlib.suppress(OSError):
         path.replace(aside)
     _LOG.error(

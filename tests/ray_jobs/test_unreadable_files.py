@@ -1,6 +1,7 @@
 """A node's files that nobody can read stop no hub; two clusters of a machine do not share one."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,37 @@ def test_a_folder_is_known_to_be_read_while_its_hub_lives(tmp_path: Path) -> Non
     assert is_read(folder)
     page.close()
     assert not is_read(folder)
+
+
+def _damaged(whole: bytes, seed: int) -> bytes:
+    """A file as a crash or a disk leaves it: cut, or with some bytes that are wrong."""
+    chance = random.Random(seed)
+    if seed % 3 == 0:
+        return whole[: chance.randrange(1, 200)]
+    torn = bytearray(whole)
+    for _ in range(chance.randrange(1, 6)):
+        torn[chance.randrange(4, 400)] = chance.randrange(256)
+    return bytes(torn)
+
+
+@pytest.mark.parametrize("living", [True, False])
+def test_a_damaged_metric_file_takes_no_other_process_from_the_page(
+    tmp_path: Path, living: bool
+) -> None:
+    """Its own last good numbers stay; of a dead process the file is set aside for a person."""
+    good = MetricFile(tmp_path, "gateway")
+    good.inc(TOKENS, ("m",), 5)
+    made = MetricFile(tmp_path / "elsewhere", "worker")
+    made.inc(TOKENS, ("m",), 1)
+    whole = made.path.read_bytes()
+    page = NodePage(tmp_path)
+    for seed in range(200):
+        name = made.path.name if living else f"worker-4194399-{seed}.db"
+        bad = metrics_folder(tmp_path) / name
+        bad.write_bytes(_damaged(whole, seed))
+        assert KEY in page.numbers().values
+        page.close()
+        bad.unlink(missing_ok=True)
+        page = NodePage(tmp_path)
+    page.close()
+    assert bool(list(metrics_folder(tmp_path).glob("*.unreadable*"))) is not living
