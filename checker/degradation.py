@@ -13,11 +13,6 @@ _BY_BACKEND = (Operator.ATTENTION, Operator.FLASH_ATTN_VARLEN, Operator.KV_UPDAT
 """Operators that another attention backend carries out another way."""
 
 
-def p0_reason(operator: str) -> str:
-    """The reason of a degradation after too many failures; one for replica and fleet."""
-    return f"p0:{operator}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Order:
     operator: Operator

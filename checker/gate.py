@@ -9,7 +9,7 @@ import torch
 from tocsin.checker.announce import Announcer
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.counters import Counters
-from tocsin.checker.degradation import Degrader, p0_reason
+from tocsin.checker.degradation import Degrader
 from tocsin.checker.evaluation import WATERMARK
 from tocsin.checker.guard import Guard
 from tocsin.checker.journal import Journal
@@ -21,6 +21,7 @@ from tocsin.checker.weights import WeightStore
 from tocsin.checker.window import FailureWindow
 from tocsin.core.calls import WeightCall
 from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.degrade import p0_reason
 from tocsin.core.protocols import PageStore, Sink, StepAttempt
 from tocsin.core.terms import Action, Cause, Layer, Operator, Phase
 from tocsin.core.verdict import Failure, Finding, Settlement

@@ -7,7 +7,7 @@ from collections import deque
 from itertools import islice
 from typing import Any
 
-from tocsin.checker.degradation import p0_reason
+from tocsin.core.degrade import p0_reason
 from tocsin.ray_jobs.degradations import Degradations
 from tocsin.ray_jobs.delivery_meter import delivery_counter
 from tocsin.ray_jobs.fleet_window import FleetWindow

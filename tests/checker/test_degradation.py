@@ -3,9 +3,10 @@
 import pytest
 
 from tocsin.checker.breaker import Breaker
-from tocsin.checker.degradation import Degrader, p0_reason
+from tocsin.checker.degradation import Degrader
 from tocsin.checker.switchboard import Switchboard
 from tocsin.core.clock import ManualClock
+from tocsin.core.degrade import p0_reason
 from tocsin.core.terms import Layer, Operator, Profile
 
 

@@ -185,3 +185,10 @@ async def test_events_have_numbers_that_go_on_when_the_oldest_are_dropped(
     assert following == 5
     small.put_event({"number": 5})
     assert [event["number"] for event in small.events(following)[1]] == [5]
+
+
+def test_the_actors_that_only_count_do_not_load_torch() -> None:
+    """Board and hub start beside the replicas, one a node: it would be seconds and 300 MB each."""
+    said = "import sys, tocsin.ray_jobs.hub; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.ray_jobs.tiny_model import save_tiny_model
-from tocsin.checker.degradation import p0_reason
 from tocsin.core import metrics
 from tocsin.core.calls import Call
 from tocsin.core.clock import ManualClock
+from tocsin.core.degrade import p0_reason
 from tocsin.core.metrics import Metric, MetricType
 from tocsin.core.requests import Request
 from tocsin.core.terms import Operator, Phase, Profile

@@ -9,6 +9,11 @@ DEGRADE_TTL_S = 600.0
 TTL_MAX_S = 86_400.0
 
 
+def p0_reason(operator: str) -> str:
+    """The reason of a degradation after too many failures; one for replica and fleet."""
+    return f"p0:{operator}"
+
+
 class DegradeOrder(BaseModel):
     """What a person, an alert or the board asks of every replica.
 
