@@ -214,7 +214,7 @@ def test_no_reproduction_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
     (run_dir / "repro").mkdir(parents=True)
     (node / "journal" / "snapshots").rename(run_dir / "repro" / "snapshots")
     times = iter([0.0, 1.0, 9.0, 11.0])
-    assert len(write_repros(run_dir, clock_s=lambda: next(times))) == 2
+    assert len(write_repros(run_dir, budget_s=10.0, clock_s=lambda: next(times))) == 2
 
 
 def test_a_run_without_failures_has_no_index(tmp_path: Path) -> None:
