@@ -211,6 +211,7 @@ def test_nothing_is_frozen_when_the_guardian_cannot_stand(
         ("kv.bitflip", 2**22 - 1, {}, "no fault on processes"),
         ("actor.kill", 2**22 - 1, {"signal": 9}, "may be struck|known are"),
     ],
+    ids=["init", "itself", "nobody", "another-kind", "unknown-parameter"],
 )
 def test_an_order_on_a_wrong_process_is_refused_in_words(
     striker: Striker, kind: str, pid: int, params: dict[str, object], complaint: str
