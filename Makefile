@@ -92,7 +92,7 @@ test: $(READY) ## The whole test suite
 
 .PHONY: test-fast
 test-fast: $(READY) ## The inner loop: no Ray, no model, nothing slow
-	$(BIN)/python -m pytest -q -x -m "not ray and not model and not slow and not live"
+	$(BIN)/python -m pytest -q -x -n 2 -m "not ray and not model and not slow and not live"
 
 .PHONY: test-live
 test-live: $(READY) ## From fault to page on real Prometheus and Alertmanager (Debian: prometheus, prometheus-alertmanager)

@@ -144,11 +144,11 @@ class Page:
         params = message.get("params", {})
         match message.get("method"):
             case "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(params["exceptionDetails"])[:500])
+                self.complaints.append(json.dumps(params["exceptionDetails"])[:2000])
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
-                self.complaints.append(json.dumps(params["args"])[:500])
+                self.complaints.append(json.dumps(params["args"])[:2000])
             case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(json.dumps(params["entry"])[:500])
+                self.complaints.append(json.dumps(params["entry"])[:2000])
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"][:200])
 
