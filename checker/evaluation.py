@@ -127,6 +127,7 @@ class Evaluation:
         peaks = torch.zeros(len(Layer)).scatter_reduce(
             0, self._layers[: len(ratios)], worst, "amax"
         )
+        # No synchronisation: the reading is the host's copy, taken when the verdict was read.
         return dict(zip(Layer, peaks.tolist(), strict=True))
 
     def _check_form(

@@ -67,6 +67,7 @@ class Cluster:
                 _node_ip_address="127.0.0.1",
             )
         except Exception as error:  # Ray raises plain ones, for instance when its start takes long
+            self._leave_own_state()
             raise EnvironmentFault(
                 f"ray: no local cluster started ({error}), expected one; free memory and disk in "
                 "the temporary folder, or set RAY_ADDRESS to a running cluster"
@@ -74,8 +75,7 @@ class Cluster:
 
     def close(self) -> None:
         """Take our application out; stop the cluster if it is ours."""
-        if self._own_state and os.environ.get("TOCSIN_STATE") == self._own_state:
-            del os.environ["TOCSIN_STATE"]
+        self._leave_own_state()
         if not ray.is_initialized():
             return
         if not self.started:
@@ -86,6 +86,10 @@ class Cluster:
                 serve.shutdown()  # type: ignore[no-untyped-call]
         if self._connected:
             ray.shutdown()
+
+    def _leave_own_state(self) -> None:
+        if self._own_state and os.environ.get("TOCSIN_STATE") == self._own_state:
+            del os.environ["TOCSIN_STATE"]
 
     def __enter__(self) -> "Cluster":
         """Itself."""
