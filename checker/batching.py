@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tocsin.checker.forms import Form
+from tocsin.checker.lanes import ELEMENTS_MAX, Entry, Lane
 from tocsin.checker.structure import assume_sound
 from tocsin.core.calls import (
     Call,
@@ -24,9 +25,6 @@ from tocsin.core.calls import (
     RopeCall,
     SwiGLUCall,
 )
-
-ELEMENTS_MAX = 1 << 17
-"""A call with more input elements is checked at once: it is bound by memory, not by dispatch."""
 
 PENDING_MAX = 1 << 25
 """Input elements that may wait; more are checked before the step goes on."""
@@ -134,6 +132,17 @@ class Deferred:
             else:
                 stacks[name] = _stack(values)
         return shared, stacks
+
+
+def group_of(lane: Lane, entries: list[Entry]) -> Group:
+    """Calls that were taken as tensors, as records with the sites of their checks."""
+    return Group(
+        lane.kind,
+        lane.form,
+        sound=True,
+        calls=[plan.build(*tensors) for plan, tensors in entries],
+        sites=[plan.by_value for plan, _ in entries],
+    )
 
 
 def ratios(

@@ -67,6 +67,11 @@ class Breaker:
         self._forced: dict[str, str] = {}
         self.transitions: Counter[tuple[str, str]] = Counter()
 
+    def limit(self, *, failures_max: int, cooldown_s: float) -> None:
+        """Other limits from now on; circuits stay as they are, an open one waits the new time."""
+        self._failures_max = failures_max
+        self._cooldown_ns = int(cooldown_s * 1e9)
+
     @property
     def primary(self) -> str:
         """The backend that serves when nothing is wrong."""

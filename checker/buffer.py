@@ -5,40 +5,64 @@ without a synchronisation and without an allocation that the step could outgrow;
 maximum and therefore alarms. The last column holds what cannot be pinned to a row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from tocsin.checker import native
 
 SITES_MAX = 4096
 ROWS_MAX = 64
 
 
+NOT_RUN, OFF = -1.0, -2.0
+"""What a reset leaves in a graph's line: wanted and not run yet; switched off, not to be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A copy of the buffer on the host.
+    """What the host knows of the buffer: one number a site, and the rows of those that alarmed.
 
     Attributes:
-        ratios: [sites, rows_max + 1] fp32; the last column belongs to the whole call.
+        ratios: [sites, 1] fp32, the largest of each site; NaN when there is one, below 0 where
+            nothing ran or the site is off.
+        bad: [alarms, rows_max + 1] bool, whether the ratio is not within its limit; the last
+            column belongs to the whole call.
+        sites: of `bad`, ascending.
     """
 
     ratios: Tensor
+    bad: Tensor = field(default_factory=lambda: torch.empty(0, 1, dtype=torch.bool))
+    sites: tuple[int, ...] = ()
 
     def alarms(self) -> list[int]:
         """Sites with a ratio that is not within its limit; NaN is not."""
-        over = ~(self.ratios <= 1.0)
-        return torch.nonzero(over.any(dim=1)).flatten().tolist()
+        return list(self.sites)
 
     def rows(self, site: int) -> tuple[int, ...]:
-        """Rows of a site that alarmed; empty when the whole call did."""
-        over = ~(self.ratios[site] <= 1.0)
-        if bool(over[-1]):
+        """Rows of a site that alarmed; empty when the whole call did, or none.
+
+        No synchronisation, here and below: a reading is the host's copy.
+        """
+        if site not in self.sites:
             return ()
-        return tuple(torch.nonzero(over).flatten().tolist())
+        bad = self.bad[self.sites.index(site)]
+        if bool(bad[-1]):
+            return ()
+        return tuple(torch.nonzero(bad).flatten().tolist())
+
+    def ran(self) -> list[bool]:
+        """Of each site, whether anything was written over the -1 of a graph's line."""
+        return self.ran_at().tolist()
+
+    def ran_at(self) -> Tensor:
+        """The same as [sites] bool."""
+        return ~(self.ratios[:, 0] < 0)
 
     def worst(self, site: int) -> float:
         """The largest ratio of a site; NaN when there is one."""
-        return float(self.ratios[site].amax())
+        return float(self.ratios[site, 0])
 
 
 class VerdictBuffer:
@@ -55,10 +79,14 @@ class VerdictBuffer:
         sites_max: int = SITES_MAX,
         rows_max: int = ROWS_MAX,
     ) -> None:
-        """Allocate once; the address never changes."""
+        """Allocate once; the addresses never change."""
         with torch.inference_mode(mode=False):
             self.data = torch.zeros(sites_max, rows_max + 1, dtype=torch.float32, device=device)
             self.levels = torch.ones(sites_max, dtype=torch.float32, device=device)
+            # What a reset leaves: the lines of a graph say whether they are wanted.
+            self._blank = torch.zeros(sites_max, rows_max + 1, dtype=torch.float32, device=device)
+        self._expected: set[int] = set()
+        self._switched: dict[int, float] = {}
         self.sites_max = sites_max
         self.rows_max = rows_max
         self._views: dict[tuple[int, int], Tensor] = {}
@@ -85,7 +113,8 @@ class VerdictBuffer:
         else:
             target = self._view(site, width)
             reduced = flat if count == width else flat.view(width, -1).amax(dim=1)
-        torch.maximum(target, reduced.to(target.dtype), out=target)
+        # A check of what the host knows leaves its ratio there: it goes to the device, never back.
+        torch.maximum(target, reduced.to(target, non_blocking=True), out=target)
 
     def write_many(self, sites: tuple[int, ...], ratio: Tensor, rows: int | None) -> None:
         """The same for one check on many modules; the sites are different ones.
@@ -111,22 +140,46 @@ class VerdictBuffer:
             index = torch.tensor(sites, device=self.data.device)
             self._indices[sites] = index
         target = self.data[:, columns]
-        held = torch.maximum(target.index_select(0, index), reduced.to(target.dtype))
+        held = torch.maximum(target.index_select(0, index), reduced.to(target, non_blocking=True))
         target.index_copy_(0, index, held)
 
+    def expect(self, sites: list[int]) -> None:
+        """A graph writes these lines: from the next reset on they say whether they are wanted."""
+        new = [site for site in sites if site not in self._expected]
+        self._expected.update(new)
+        for site in new:
+            self._mark(site)
+
     def set_level(self, site: int, level: float) -> None:
-        """Switch a site on (1) or off (0)."""
-        self.levels[site] = level
+        """Switch a site on (1) or off (0); what a graph computes of it follows at the reset."""
+        if self._switched.get(site, 1.0) != level:
+            self._switched[site] = level
+            self.levels[site] = level
+            self._mark(site)
 
     def reset(self, sites: int) -> None:
         """Forget the first `sites` sites."""
-        self.data[:sites].zero_()
+        self.data[:sites].copy_(self._blank[:sites])
 
     def read(self, sites: int) -> Reading:
-        """The one device-to-host copy of a step."""
-        live = self.data[:sites]
-        masked = torch.where(self.levels[:sites, None] > 0, live, torch.zeros_like(live))
-        return Reading(masked.to("cpu"))
+        """The one device-to-host copy of a step; a second one only where something alarmed."""
+        if self.data.device.type == "cpu" and native.loaded():
+            worst = torch.ops.tocsin.reading(self.data, self.levels, sites)
+        else:
+            most = self.data[:sites].amax(dim=1)
+            worst = torch.where(self.levels[:sites] > 0, most, NOT_RUN).to("cpu")
+        over = ~(worst <= 1.0)
+        ratios = worst[:, None]
+        if not bool(over.any()):
+            return Reading(ratios)
+        found = torch.nonzero(over).flatten()
+        bad = ~(self.data.index_select(0, found.to(self.data.device)) <= 1.0)
+        return Reading(ratios, bad.to("cpu"), tuple(found.tolist()))
+
+    def _mark(self, site: int) -> None:
+        """Keep what a reset leaves of a site that a graph writes."""
+        if site in self._expected:
+            self._blank[site] = OFF if self._switched.get(site, 1.0) <= 0.0 else NOT_RUN
 
     def _view(self, site: int, width: int) -> Tensor:
         """The first `width` columns of a site, or its last one for -1; kept between steps."""

@@ -11,6 +11,7 @@ class Counters:
 
     Attributes:
         checks: evaluations by (operator, layer, result), result is "ok", "alarm" or "error".
+        sampled_checks: the same in steps that hold a request of the sample, without errors.
         failures: recorded failures by (operator, layer, check, priority), one a finding.
         causes: what the ladder concluded, by `Cause` value.
         check_errors: exceptions raised by a check itself, by check id.
@@ -27,6 +28,7 @@ class Counters:
     """
 
     checks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    sampled_checks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     failures: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     check_errors: Counter[str] = field(default_factory=Counter)
@@ -45,6 +47,10 @@ class Counters:
     journal_lost: int = 0
     snapshots_dropped: int = 0
 
+    def exception_rates(self) -> Mapping[str, "Rate"]:
+        """Alarms and evaluations of each operator that was looked at."""
+        return rates_of(self.checks)
+
     def as_dict(self) -> Mapping[str, object]:
         """JSON-safe copy: keys of several words are joined with a slash."""
         plain: dict[str, object] = {}
@@ -57,4 +63,38 @@ class Counters:
                 }
             else:
                 plain[name] = value
+        rates = self.exception_rates().items()
+        plain["exception_rates"] = {operator: rate.share for operator, rate in rates}
         return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often the checks of one operator alarmed."""
+
+    evaluations: int = 0
+    alarms: int = 0
+
+    @property
+    def share(self) -> float:
+        """Alarms for each evaluation; 0 where nothing was evaluated."""
+        return self.alarms / self.evaluations if self.evaluations else 0.0
+
+
+def rates_of(checks: Mapping[tuple[str, str, str], int]) -> dict[str, Rate]:
+    """Rates by operator.
+
+    Args:
+        checks: evaluations by (operator, layer, result); a check that raised evaluated nothing.
+    """
+    evaluations: Counter[str] = Counter()
+    alarms: Counter[str] = Counter()
+    for (operator, _, result), count in checks.items():
+        if result in ("ok", "alarm"):
+            evaluations[operator] += count
+            alarms[operator] += count if result == "alarm" else 0
+    return {
+        operator: Rate(count, alarms[operator])
+        for operator, count in sorted(evaluations.items())
+        if count
+    }

@@ -1,17 +1,20 @@
 """What the checks say of one run of a step: at once, or together at its end."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tocsin.checker import batching
 from tocsin.checker.buffer import Reading, VerdictBuffer
+from tocsin.checker.collection import Collection
 from tocsin.checker.counters import Counters
 from tocsin.checker.finding import make_finding
 from tocsin.checker.forms import Form, SoundForms, form_of
-from tocsin.checker.kept import KeptCalls
-from tocsin.checker.sites import Site, SiteTable
+from tocsin.checker.lanes import Entry, Lane, Plan, unlike
+from tocsin.checker.sites import Group, Site, SiteTable
 from tocsin.checker.structure import assume_sound
 from tocsin.core.calls import Call
 from tocsin.core.terms import Layer, Operator
@@ -19,6 +22,8 @@ from tocsin.core.verdict import Finding, Verdict
 
 WATERMARK = "memory.watermark"
 """Low memory asks for a lighter step, not for the same step again: it never vetoes a launch."""
+
+IN_PLACE = "a tensor was written in place after its operator: checked at once now"
 
 _WHOLE = frozenset({Operator.WEIGHT, Operator.DEVICE_MEMORY})
 """Operators whose ratios belong to no row."""
@@ -44,31 +49,44 @@ class Evaluation:
         *,
         defer: bool,
         broken: Callable[[Site, Exception], None],
+        prepare: Callable[[Plan], None],
+        record: Callable[[Plan, tuple[Any, ...]], None],
     ) -> None:
         """Nothing was heard yet."""
         self.buffer = buffer
         self.veto = False
         self._sites = sites
         self._counters = counters
-        self._defer = defer
         self._tell_broken = broken
         self._run_number = 0
-        self._order: list[Site] = []
         self._idle: set[int] = set()
         self._verdict: Verdict | None = None
         self._deferred = batching.Deferred()
         self._alone: set[str] = set()
-        self._at_once: set[tuple[str, int | None]] = set()
-        self.kept = KeptCalls()
+        self.collection = Collection(
+            counters,
+            defer=defer,
+            prepare=prepare,
+            record=record,
+            check=self._check,
+            flush=self._check_lanes,
+            lost=self._lost,
+        )
+        self.kept = self.collection.kept
+        self._order = self.collection.order
         self._reading: Reading | None = None
+        # What a graph wrote in the last run, as long as it writes the same.
+        self._ran, self._ran_of = torch.empty(0, dtype=torch.bool), -1
+        self._ran_sites: list[Site] = []
+        self._ran_groups: Counter[Group] = Counter()
         self._layers = torch.empty(0, dtype=torch.int64)
 
     def again(self) -> None:
         """A run begins: forget what was heard."""
         self.buffer.reset(len(self._sites))
         self._deferred.clear()
-        self.kept.clear()
-        self._order, self._idle = [], set()
+        self.collection.again()
+        self._idle = set()
         self._verdict, self.veto = None, False
         self._run_number += 1
 
@@ -95,7 +113,8 @@ class Evaluation:
         if not by_value:
             self.kept.keep(call)
             return
-        waits = self._defer and not before and (call.module, call.depth) not in self._at_once
+        alone = self.collection.stands_alone(call.module, call.depth)
+        waits = self.collection.defer and not before and not alone
         if form is not None and waits and self._deferred.take(call, by_value, form, sound=sound):
             self._order.extend(by_value)
             self.kept.keep_small(call)
@@ -106,12 +125,19 @@ class Evaluation:
             self._run(site, call, before)
         assume_sound(None)
 
-    def verdict(self) -> Verdict:
-        """What was found; the one device-to-host copy happens here, once a run."""
+    def verdict(self, in_graphs: Sequence[Site] = ()) -> Verdict:
+        """What was found; the one device-to-host copy happens here, once a run.
+
+        Args:
+            in_graphs: sites that a compiled model writes to by itself.
+        """
         if self._verdict is None:
             with torch.no_grad():
+                heard = self.collection.sort()
+                self.collection.finish()
+                self._check_lanes()
                 self._check_deferred()
-            self._verdict = self._read(self._order)
+            self._verdict = self._read(heard, in_graphs)
         return self._verdict
 
     def peaks(self) -> dict[Layer, float]:
@@ -152,6 +178,55 @@ class Evaluation:
             known.add(form)
         return clean
 
+    def _check_lanes(self) -> None:
+        """Run the checks of all calls that were sorted."""
+        lanes = self.collection.lanes
+        busy, lanes.busy = lanes.busy, []
+        for lane in busy:
+            entries, lane.entries = lane.entries, []
+            if not lane.all_fit(entries):
+                entries = [entry for entry in entries if self._fits(lane, entry)]
+            lane.unseen = False
+            if entries:
+                self._check(lane, entries)
+
+    def _fits(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a call has the form of its lane; one that has not is checked here, by itself."""
+        plan, tensors = entry
+        if lane.unseen:
+            written = unlike(plan, tensors, plan.expected)
+            if written and not self.collection.still_good(plan, written, told=False):
+                return False
+        if lane.fits(tensors):
+            return True
+        plan.lanes.pop(tensors[0].shape, None)
+        call = plan.build(*tensors)
+        for site in plan.sites:
+            self._run(site, call, before=False, known=True)
+        return False
+
+    def _check(self, lane: Lane, entries: list[Entry]) -> None:
+        """Run the checks of calls of one form: in one native call where there is one."""
+        if lane.fused is not None:
+            try:
+                self._idle.update(lane.run(self.buffer.data, entries))
+            except Exception as error:  # noqa: BLE001 - then Python decides, which says why
+                lane.fused = None
+                reason = f"{lane.kind.__name__} is not checked natively: {error}"[:200]
+                self._counters.skipped[reason] += 1
+            else:
+                return
+        lane.count(len(entries))
+        if not entries[0][0].by_value:
+            return
+        group = batching.group_of(lane, entries)
+        if len(entries) >= batching.GROUP_MIN:
+            self._run_group(group)
+            return
+        for sites, call in zip(group.sites, group.calls, strict=True):
+            for site in sites:
+                self._run(site, call, before=False, known=True)
+
     def _check_deferred(self) -> None:
         """Run the checks that waited for the end of the step, each once for all its calls."""
         for group in self._deferred.drain():
@@ -184,7 +259,7 @@ class Evaluation:
             for one, call in zip(sites, group.calls, strict=True):
                 self._run(one, call, before=False, known=True)
 
-    def _tally(self, sites: list[Site], *, ran: bool) -> None:
+    def _tally(self, sites: Sequence[Site], *, ran: bool) -> None:
         """Count the runs of deferred sites; those with nothing to check did not run."""
         for site in sites:
             site.runs += ran
@@ -192,13 +267,18 @@ class Evaluation:
             self._idle.update(site.index for site in sites)
 
     def _mark_changed(self, group: batching.Group, sound: set[int]) -> None:
-        """A model that writes into activations in place is checked call by call from now on."""
         for index, call in enumerate(group.calls):
             if index not in sound:
-                self._at_once.add((call.module, call.depth))
-                self._tally(list(group.sites[index]), ran=False)
-                reason = "a tensor was written in place after its operator: checked at once now"
-                self._counters.skipped[reason] += 1
+                self.collection.set_alone(call.module, call.depth)
+                self._tally(group.sites[index], ran=False)
+                self._counters.skipped[IN_PLACE] += 1
+
+    def _lost(self, plan: Plan) -> None:
+        """A call that was put down has changed since: its values can say nothing."""
+        self._order.append(plan)
+        self._tally(plan.by_form, ran=True)
+        self._tally(plan.by_value, ran=False)
+        self._counters.skipped[IN_PLACE] += 1
 
     def _run(self, site: Site, call: Call, before: bool, known: bool = False) -> Tensor | None:
         """Run one check; one that raises fails open, loudly, and is out for this step.
@@ -234,25 +314,59 @@ class Evaluation:
             self._order.append(site)
         return ratio
 
-    def _read(self, order: list[Site]) -> Verdict:
+    def _written_by(
+        self, in_graphs: Sequence[Site], order: list[Site | Plan], reading: Reading
+    ) -> list[Site]:
+        """Sites that a graph wrote to in this run; their count is kept here."""
+        ran = reading.ran_at()  # of the host's copy, as all that is asked of it here
+        known = not order and self._ran_of == len(in_graphs) and torch.equal(ran, self._ran)
+        if not known:
+            heard, written = _heard(order), ran.tolist()
+            self._ran_sites = [
+                site for site in in_graphs if written[site.index] and site.index not in heard
+            ]
+            self._ran_groups = Counter(site.group for site in self._ran_sites)
+            self._ran, self._ran_of = ran, -1 if order else len(in_graphs)
+        for group, count in self._ran_groups.items():
+            group.ok += count
+        return self._ran_sites
+
+    def _read(self, order: list[Site | Plan], in_graphs: Sequence[Site]) -> Verdict:
         """Copy the buffer once and turn its alarms into findings, first operator first."""
-        if not order:
+        if not order and not in_graphs:
             return Verdict()
-        if idle := self._idle:
-            order = [site for site in order if site.index not in idle]
         reading = self._reading = self.buffer.read(len(self._sites))
-        over = set(reading.alarms())
-        if not over:
-            return Verdict(checks_run=len(order))
+        if in_graphs:
+            order = [*order, *self._written_by(in_graphs, order, reading)]
+        over, idle = set(reading.alarms()), self._idle
+        course = self.collection.course
+        if not over and course is not None and not in_graphs:
+            return Verdict(checks_run=course.checks - len(idle))
+        if not over and not idle:
+            count = sum(1 if isinstance(one, Site) else len(one.sites) for one in order)
+            return Verdict(checks_run=count)
+        sites = [
+            site
+            for one in order
+            for site in ((one,) if isinstance(one, Site) else one.sites)
+            if site.index not in idle
+        ]
         findings: list[Finding] = []
-        for site in order:
+        for site in sites if over else ():
             if site.index in over:
                 over.discard(site.index)
                 site.alarms += 1
                 findings.append(
                     _finding_of(site, reading.worst(site.index), reading.rows(site.index))
                 )
-        return Verdict(tuple(findings), len(order))
+        return Verdict(tuple(findings), len(sites))
+
+
+def _heard(order: list[Site | Plan]) -> set[int]:
+    """Lines of all sites that were heard of."""
+    return {
+        site.index for one in order for site in ((one,) if isinstance(one, Site) else one.sites)
+    }
 
 
 def _finding_of(site: Site, ratio: float, rows: tuple[int, ...]) -> Finding:

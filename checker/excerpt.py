@@ -149,8 +149,10 @@ def _used_rows(call: EmbeddingCall) -> Call:
 def _without_what_is_not_read(call: Call, reduced: list[str], large_bytes: int) -> Call:
     """Large memory that the checks do not read by value, or of which they read little."""
     if isinstance(call, LogitsCall):
-        weight, known = call.weight, call.weight_norm_max is not None
-    elif isinstance(call, LinearCall):
+        if call.weight is None or stored_bytes(call.weight) <= large_bytes:
+            return call
+        return _outer_columns(call, reduced)
+    if isinstance(call, LinearCall):
         weight, known = call.weight, call.block_sums is not None
     elif isinstance(call, KVUpdateCall) and stored_bytes(call.key_cache) > large_bytes:
         reduced += ["key_cache", "value_cache"]
@@ -161,6 +163,28 @@ def _without_what_is_not_read(call: Call, reduced: list[str], large_bytes: int) 
         return call
     reduced.append("weight")
     return dataclasses.replace(call, weight=weight[:1].expand_as(weight))
+
+
+def _outer_columns(call: LogitsCall, reduced: list[str]) -> Call:
+    """The logits that some token has for its largest or smallest, and their rows of the weight."""
+    weight, logits = call.weight, call.logits
+    fits = weight is not None and weight.ndim == 2 and logits.ndim and logits.numel()
+    if weight is None or not fits or weight.shape[0] != logits.shape[-1]:
+        return call
+    rows = logits.detach().reshape(-1, logits.shape[-1])
+    # NaN is both, so that it stays.
+    used = torch.unique(torch.cat((rows.argmax(dim=-1), rows.argmin(dim=-1))))
+    reduced += ["logits", "weight"]
+    sums, norm_max = call.weight_row_sums, call.weight_norm_max
+    if norm_max is None:
+        norm_max = torch.linalg.vector_norm(weight.detach(), dim=-1, dtype=torch.float32).amax()
+    return dataclasses.replace(
+        call,
+        logits=logits.detach().index_select(-1, used.to(logits.device)),
+        weight=weight.detach().index_select(0, used.to(weight.device)),
+        weight_norm_max=norm_max,
+        weight_row_sums=None if sums is None else sums.index_select(0, used.to(sums.device)),
+    )
 
 
 def _used_pages(call: KVUpdateCall) -> Call:

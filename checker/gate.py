@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from tocsin.checker.evaluation import WATERMARK
 from tocsin.checker.guard import Guard
 from tocsin.checker.journal import Journal
 from tocsin.checker.recovery import Ladder, Outcome, Resolution
+from tocsin.checker.runtime import checks_with
+from tocsin.checker.sampling import SampledCounts, Sampler
 from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.surroundings import Surroundings
 from tocsin.checker.watermark import REASON, Level, Watermark
-from tocsin.checker.weights import WeightStore
+from tocsin.checker.weights import Tile, WeightStore
 from tocsin.checker.window import FailureWindow
 from tocsin.core.calls import WeightCall
 from tocsin.core.clock import Clock, SystemClock
@@ -30,6 +33,7 @@ Recorded = Callable[[Failure, str], None]
 
 _REQUESTS_REMEMBERED = 4096
 _DEGRADED_BACKEND = "sdpa"
+_WEIGHTS = "weights"
 
 
 class GuardGate:
@@ -44,6 +48,7 @@ class GuardGate:
         surroundings: what records say about requests, traces, chaos and the engine.
 
     Attributes:
+        sampler: chooses the requests that are checked in full, and whose turn it is.
         degrader: takes degrade orders; the gate gives its own when an operator fails too often.
         settle_s: what the last settlement took, the verdict's reading included.
         kind: of the last step, "prefill" or "decode".
@@ -78,6 +83,9 @@ class GuardGate:
             self._memory_changed,
         )
         self._runtime = guard.runtime
+        self.sampler = Sampler(guard.switchboard, guard.runtime.units)
+        self._sampled_counts = SampledCounts(guard.runtime.flush)
+        self._sample()
         self._clock: Clock = clock or SystemClock()
         self._ladder = Ladder(choice, weights, pages, self.settings, self._run_again)
         self._announcer = Announcer(
@@ -97,6 +105,8 @@ class GuardGate:
         self._recorded = recorded
         self._vetoed = False
         self._backend = ""
+        self._scrubbed: WeightCall | None = None
+        self._tiles: tuple[Tile, ...] = ()
         self._step = -1
         self._memory_fell = False
         self._low_memory: Finding | None = None
@@ -114,6 +124,29 @@ class GuardGate:
         """How near the checks of the last step came to their limits without an alarm, by layer."""
         return self._runtime.evaluation.peaks()
 
+    def apply(self, settings: CheckerSettings) -> None:
+        """Go on with other settings, all of them or none; between two steps, on their thread.
+
+        Orders in force, open circuits, counters and what the journal holds stay as they are.
+
+        Raises:
+            ValueError: `thresholds` names an unknown check or limit; nothing has changed.
+        """
+        units, before = checks_with(settings.thresholds), self.settings
+        self.journal.apply(settings.journal)
+        self.settings = settings
+        self._ladder.limit(settings)
+        self.choice.limit(failures_max=settings.failures_max, cooldown_s=settings.cooldown_s)
+        self.watermark.mark(
+            settings.degrade_free_bytes, settings.essential_free_bytes, settings.recover_factor
+        )
+        if settings.thresholds != before.thresholds:
+            self._runtime.adopt(units)
+        self._sample()
+        switchboard = self._runtime.switchboard
+        if settings.profile != switchboard.profile:
+            switchboard.set_profile(settings.profile, "configured")
+
     def close(self) -> None:
         """Stop listening, finish the journal; the guard is detached by its owner."""
         self._unlisten()
@@ -123,11 +156,14 @@ class GuardGate:
         """A step begins, or is run again."""
         self.degrader.expire()
         self._vetoed = False
+        self._scrubbed = None
         self._backend = attempt.backend
         kept = self._runtime.evaluation.kept
         if attempt.step != self._step:
             self._step = attempt.step
             kept.bytes_max = self.journal.settings.capture_bytes_max
+            sampled = self.sampler.begin(attempt.step, attempt.request_ids)
+            self._sampled_counts.begin(sampled=sampled)
             self._runtime.begin(attempt.step)
         else:
             kept.bytes_max = 0  # only the first run is told about
@@ -173,6 +209,7 @@ class GuardGate:
         labels = self.choice.degraded(resolution.last.backend)
         self._announcer.label(labels, attempt.step)
         self._count(attempt, actions, checks_ran)
+        self._sampled_counts.end()
         self.kind, self.settle_s = attempt.kind, (self._clock.now_ns() - began_ns) / 1e9
         return Settlement(actions, labels, checks_ran, failures)
 
@@ -180,6 +217,7 @@ class GuardGate:
         """JSON-safe: checks, breaker, memory, counters."""
         return {
             **self.guard.status(),
+            "sample": {"seen": self.sampler.seen, "chosen": self.sampler.chosen},
             "breaker": self.choice.status(),
             "memory": {
                 "level": self.watermark.level.name.lower(),
@@ -187,6 +225,14 @@ class GuardGate:
             },
             "counters": self.counters.as_dict(),
         }
+
+    def _sample(self) -> None:
+        """Shares, turns and levels as the settings have them."""
+        chosen = self.settings
+        self.sampler.limit(
+            share=chosen.sample, seed=chosen.sample_seed, rotate_steps=chosen.rotate_steps
+        )
+        self._runtime.switchboard.set_levels(chosen.levels, "configured")
 
     def _heard(self, failure: Failure) -> None:
         """A failure is recorded: counted where no kill undoes it, and too many of them degrade."""
@@ -211,7 +257,7 @@ class GuardGate:
         launched = error is None and not self._vetoed
         return Outcome(
             backend=attempt.backend,
-            findings=tuple(finding for finding in findings if finding.check != WATERMARK),
+            findings=tuple(map(self._named, (one for one in findings if one.check != WATERMARK))),
             error=error,
             launched=launched,
             tokens=attempt.tokens() if launched else (),
@@ -235,11 +281,23 @@ class GuardGate:
             return
         if not self.guard.seams.wanted(Operator.WEIGHT, Phase.AFTER):
             return
-        tiles, sums, expected = self.weights.scrub(self.settings.scrub_bytes)
-        wrong = (sums != expected).nonzero().flatten().tolist()
-        place = str(tiles[wrong[0]]) if wrong else "weights"
         with torch.no_grad():
-            self.guard.seams.emit(WeightCall(module=place, sums=sums, sums_expected=expected))
+            self._tiles, sums, expected = self.weights.scrub(self.settings.scrub_bytes)
+            self._scrubbed = WeightCall(module=_WEIGHTS, sums=sums, sums_expected=expected)
+            self.guard.seams.emit(self._scrubbed)
+
+    def _named(self, finding: Finding) -> Finding:
+        """With the tile that the scrub found; only now that something is wrong is it looked up."""
+        call = self._scrubbed
+        if finding.operator is not Operator.WEIGHT or call is None:
+            return finding
+        # A synchronisation, but only after an alarm: the step is held anyway.
+        wrong = (call.sums != call.sums_expected).nonzero().flatten().tolist()
+        if not wrong:
+            return finding
+        call.module = str(self._tiles[wrong[0]])
+        message = call.module + finding.message.removeprefix(_WEIGHTS)
+        return replace(finding, module=call.module, message=message)
 
     def _actions(self, attempt: StepAttempt, resolution: Resolution) -> tuple[Action, ...]:
         """Release what the last run shows to be clean; recompute lost pages; refuse the rest."""

@@ -32,6 +32,9 @@ def attach(
 ) -> "Guard":
     """Attach checks to every known operator of a model; its outputs stay the same bits.
 
+    Hooks that change what a module makes must be there before: one that comes later and changes
+    the residual stream is found as a sum that is not right.
+
     Args:
         model: any module with linear, embedding or RMSNorm modules; for a Transformers decoder
             also its attention, rotary embedding, gated activation, residuals and logits.
@@ -141,6 +144,7 @@ class Guard:
         except ContractError:
             self.runtime.uninstall()
             raise
+        self.runtime.compiled.traced = self._adapter.taps.freeze
         self._current: GuardStep | None = None
 
     @property

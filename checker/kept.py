@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tocsin.checker.lanes import Entry
 from tocsin.core.calls import Call
 
 _ALIVE_ANYWAY = frozenset(
@@ -18,6 +19,8 @@ _ALIVE_ANYWAY = frozenset(
         "block_sums",
         "block_norms",
         "bias_sums",
+        "block_weights",
+        "weight_row_sums",
         "weight_trusted",
         "weight_norm_max",
         "inv_freq",
@@ -32,13 +35,12 @@ class KeptCalls:
     """References under a byte budget; a call that no longer fits is let go at once.
 
     Attributes:
-        calls: in the order in which they were heard.
         bytes_max: of activations that live longer for our sake; 0 keeps nothing.
     """
 
     def __init__(self, bytes_max: int = 0) -> None:
         """Nothing is kept before a gate asks for it."""
-        self.calls: list[Call] = []
+        self._heard: list[Call | Entry] = []
         self.bytes_max = bytes_max
         self._left = bytes_max
         self._readers: dict[type[Call], Callable[[Call], Any]] = {}
@@ -56,17 +58,28 @@ class KeptCalls:
                 size += value.nbytes
         if size <= self._left:
             self._left -= size
-            self.calls.append(call)
+            self._heard.append(call)
 
     def keep_small(self, call: Call) -> None:
         """Keep a call that waits for the end of the step anyway: it needs no room of ours."""
         if self.bytes_max:
-            self.calls.append(call)
+            self._heard.append(call)
+
+    def keep_entry(self, entry: Entry, size: int) -> None:
+        """Keep a call that was taken as tensors; 0 bytes where it waits anyway."""
+        if size <= self._left:
+            self._left -= size
+            self._heard.append(entry)
+
+    @property
+    def calls(self) -> list[Call]:
+        """In the order in which they were heard."""
+        return [one[0].build(*one[1]) if isinstance(one, tuple) else one for one in self._heard]
 
     def clear(self) -> None:
         """Let all go."""
-        if self.calls:
-            self.calls = []
+        if self._heard:
+            self._heard = []
         self._left = self.bytes_max
 
 

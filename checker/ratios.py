@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tocsin.core.calls import Call
 
+_SCALE_MAX = 1e30  # the largest exponent bit makes 3e38 of 1, and this of 3e-9
 _LIMIT_MAX = 1e37  # a larger limit has no say: its scale has overflowed, or was made to
 
 
@@ -28,6 +29,16 @@ def over(residual: Tensor, limit: Tensor | float) -> Tensor:
 def bounded(scale: Tensor, reach: Tensor) -> Tensor:
     """A scale seen in an output, but at most what the input allows; NaN stays NaN."""
     return torch.minimum(scale, reach)
+
+
+def scale_of(trusted: Tensor) -> Tensor:
+    """A size that was kept, float32; NaN, and so an alarm, where it cannot be one any more.
+
+    That is where its sign was turned, or its largest exponent bit was set: no sum of squares of a
+    model's numbers comes near that, and the limit would pass everything.
+    """
+    wide = trusted.to(torch.float32)
+    return torch.where((wide >= 0) & (wide < _SCALE_MAX), wide, torch.nan)
 
 
 def violated(bad: Tensor) -> Tensor:

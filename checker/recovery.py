@@ -87,6 +87,10 @@ class Ladder:
         self._settings = settings
         self._run = run
 
+    def limit(self, settings: CheckerSettings) -> None:
+        """Other bounds from the next climb on."""
+        self._settings = settings
+
     def climb(self, attempt: StepAttempt, first: Outcome) -> Resolution:
         """Find out why the step alarmed, and repair what can be repaired."""
         climb = _Climb(self, attempt, first)

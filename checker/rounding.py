@@ -34,6 +34,12 @@ def largest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max
 
 
+def words(tensor: Tensor) -> Tensor:
+    """The words of a floating tensor as integers, so that -0 and NaN compare as they are."""
+    of_size = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.contiguous().view(of_size[tensor.element_size()])
+
+
 def norm(tensor: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
     """Euclidean norm along axes, summed and returned in float32; infinite where that overflows."""
     wide = tensor.to(torch.float32) if tensor.dtype is torch.float64 else tensor

@@ -24,7 +24,7 @@ def entries_to_rows(ratio_n: Tensor, call: KVReadCall) -> Tensor:
     """
     if not call.rows:
         return ratio_n
-    rows = call.entry_rows.to(torch.int64)
+    rows = call.entry_rows.to(ratio_n.device, torch.int64)  # sums are compared where they are
     known = (rows >= 0) & (rows < call.rows)
     ratio = torch.where(known, ratio_n, torch.inf)
     by_row = torch.zeros(call.rows, dtype=torch.float32, device=ratio.device)

@@ -3,7 +3,9 @@
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tocsin.checker.journal.settings import JournalSettings
-from tocsin.core.terms import Profile
+from tocsin.checker.sampling import Share
+from tocsin.checker.switchboard import Level
+from tocsin.core.terms import Operator, Profile
 
 GIB = 1 << 30
 
@@ -11,14 +13,24 @@ GIB = 1 << 30
 class CheckerSettings(BaseModel):
     """Settings of one replica's checker; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     profile: Profile = Profile.FULL
+    """Which checks run: off, guard or full."""
     thresholds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Check id → limit → value, where they differ from the declared ones."""
+    sample: Share = 0.0
+    """Share of requests that are checked in full under the guard profile, as 0.01 or "1%"."""
+    sample_seed: int = 0
+    """Key of the hash that chooses them: the same key, the same requests on every replica."""
+    rotate_steps: int = Field(default=256, ge=0)
+    """Steps of one operator's turn under guard: it is checked in full for a quarter of them."""
+    levels: dict[Operator, Level] = Field(default_factory=dict)
+    """Operator → all, guard or numerical, where it is not checked as the profile says."""
     failures_max: int = Field(default=3, ge=1)
     """Failures in a row that open the breaker."""
     cooldown_s: float = Field(default=30.0, gt=0)
+    """Seconds until an open breaker tries the first backend again."""
     degrade_free_bytes: int = Field(default=2 * GIB, ge=0)
     """Below this much free memory attention runs on the lighter backend."""
     essential_free_bytes: int = Field(default=1 * GIB, ge=0)
@@ -34,6 +46,7 @@ class CheckerSettings(BaseModel):
     legitimate_ratio_max: float = Field(default=8.0, ge=1.0)
     """A ratio above this is never taken for rounding, whatever two backends agree on."""
     journal: JournalSettings = Field(default_factory=JournalSettings)
+    """What is written down about failures, and for how long."""
 
     @model_validator(mode="after")
     def _watermarks_in_order(self) -> "CheckerSettings":

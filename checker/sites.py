@@ -1,5 +1,6 @@
 """A site is one check on one module: a line of the verdict buffer, with its tallies."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tocsin.checker.contract import Check
@@ -74,11 +75,21 @@ class SiteTable:
         self._by_key[key] = site
         return site
 
+    def adopt(self, units: Mapping[str, Check]) -> None:
+        """Sites go on with other limits; their lines and tallies stay.
+
+        Args:
+            units: every check by id.
+        """
+        for site in self.all:
+            site.unit = units[site.unit.id]
+            site.thresholds = dict(site.unit.thresholds)
+
     def flush(self) -> Counters:
         """Fold the tallies of the sites into the counters and return these."""
         # Once a step over hundreds of sites: the words are put together once a group.
         for site in self.all:
-            if site.runs or site.errors:
+            if site.runs or site.errors or site.alarms:
                 group = site.group
                 group.ok += site.runs - site.alarms
                 group.alarm += site.alarms

@@ -1,7 +1,9 @@
 """The switchboard: which profile runs where, changed at run time, back by itself after its TTL."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +14,23 @@ from tocsin.core.protocols import Sink
 from tocsin.core.terms import Layer, Operator, Profile
 
 AUDIT_MAX = 256
+
+Turn = tuple[Operator, Layer]
+"""An operator in one layer."""
+
+
+class Level(StrEnum):
+    """How an operator is checked when nobody has given an order for it.
+
+    Proposed by `tocsin scan --plan` from how often the checks of the operator alarm.
+    """
+
+    ALL = "all"
+    """Every check of all four layers, whatever the profile is (unless that is off)."""
+    GUARD = "guard"
+    """The guard profile's checks, even where the profile is full."""
+    NUMERICAL = "numerical"
+    """The profile's checks of the numerical layer alone."""
 
 
 class SwitchOrder(BaseModel):
@@ -74,6 +93,9 @@ class Switchboard:
         self._replica = replica
         self._entries: dict[str, _Entry] = {}
         self._audit: deque[dict[str, Any]] = deque(maxlen=AUDIT_MAX)
+        self._levels: dict[Operator, Level] = {}
+        self._sampled = False
+        self._turn: Turn | None = None
 
     def switch(self, order: SwitchOrder, actor: str = "api") -> None:
         """Put an order in force; a later one for the same scope replaces it.
@@ -103,6 +125,30 @@ class Switchboard:
         before, self.profile = self.profile, Profile(profile)
         self._record("everything", before, self.profile, reason, None)
 
+    def set_levels(self, levels: Mapping[Operator, Level], reason: str) -> None:
+        """How single operators are checked; all others as the profile says. Does not time out."""
+        if dict(levels) == self._levels:
+            return
+        self.changes["config"] += 1
+        before, self._levels = self._levels, dict(levels)
+        for operator in sorted(before.keys() | self._levels.keys()):
+            old, new = (str(one.get(operator, self.profile)) for one in (before, self._levels))
+            if old != new:
+                self._record(f"operator:{operator}", old, new, reason, None)
+
+    def attend(self, sampled: bool, turn: Turn | None) -> None:
+        """What the next step is checked with beyond the guard profile; nobody is told.
+
+        Args:
+            sampled: everything, since a request of the sample is in it.
+            turn: the operator and layer whose expensive checks run now.
+        """
+        if self.profile is Profile.OFF or (self.profile is Profile.FULL and not self._levels):
+            sampled, turn = False, None  # they would change nothing, and a change costs something
+        if (sampled, turn) != (self._sampled, self._turn):
+            self._sampled, self._turn = sampled, turn
+            self.revision += 1
+
     def expire(self) -> None:
         """Take back the orders whose time is over; call it once a step."""
         if not self._entries:
@@ -116,12 +162,27 @@ class Switchboard:
                 self._record(scope, entry.order.profile, after, "the TTL ended", None)
 
     def profile_for(self, operator: Operator, layer: Layer) -> Profile:
-        """The profile in force for one operator in one layer."""
-        for scope in (f"operator:{operator}", f"layer:{layer}", "everything"):
-            entry = self._entries.get(scope)
-            if entry is not None:
-                return entry.order.profile
-        return self.profile
+        """The profile in force for one operator in one layer.
+
+        An order comes first, then the sample, then the operator's level, then its turn.
+        """
+        if self._entries:
+            for scope in (f"operator:{operator}", f"layer:{layer}", "everything"):
+                entry = self._entries.get(scope)
+                if entry is not None:
+                    return entry.order.profile
+        if self.profile is Profile.OFF:
+            return Profile.OFF
+        if self._sampled:
+            return Profile.FULL
+        level = self._levels.get(operator)
+        if level is Level.ALL:
+            return Profile.FULL
+        if level is Level.NUMERICAL and layer is not Layer.NUMERICAL:
+            return Profile.OFF
+        if self._turn == (operator, layer):
+            return Profile.FULL
+        return Profile.GUARD if level is Level.GUARD else self.profile
 
     def status(self) -> dict[str, Any]:
         """JSON-safe: the profile, the orders in force with the seconds left, the audit log."""
@@ -139,6 +200,9 @@ class Switchboard:
                 }
                 for scope, entry in self._entries.items()
             ],
+            "levels": {str(operator): str(level) for operator, level in self._levels.items()},
+            "sampled": self._sampled,
+            "turn": "" if self._turn is None else "/".join(self._turn),
             "audit": list(self._audit),
         }
 
@@ -147,7 +211,7 @@ class Switchboard:
         return entry.order.profile if entry is not None else self.profile
 
     def _record(
-        self, scope: str, before: Profile, after: Profile, reason: str, ttl_s: float | None
+        self, scope: str, before: str, after: str, reason: str, ttl_s: float | None
     ) -> None:
         self.revision += 1
         data: dict[str, Any] = {

@@ -13,12 +13,18 @@ from tocsin.core.errors import ContractError
 
 @dataclass(frozen=True, slots=True)
 class VarlenMetadata:
-    """Offsets and lengths of a packed batch: cu_seqlens_* [R+1] int32."""
+    """Offsets and lengths of a packed batch: cu_seqlens_* [R+1] int32.
+
+    Attributes:
+        others: further integer tensors that say where a kernel reads or writes (block table,
+            lengths of a cache, its batch index), of any shape.
+    """
 
     cu_seqlens_q: Tensor
     cu_seqlens_k: Tensor
     max_seqlen_q: int
     max_seqlen_k: int
+    others: tuple[Tensor, ...] = ()
 
 
 class VarlenLock:
@@ -95,12 +101,12 @@ class VarlenLock:
 
 
 def checksum(metadata: VarlenMetadata) -> tuple[int, ...]:
-    """Position-weighted integer sums of both offset tensors, their sizes and the two lengths.
+    """Position-weighted integer sums of all metadata tensors, their sizes and the two lengths.
 
     Reads device memory: on CUDA give it the host copy that the launch was made from.
     """
     parts: list[int] = [metadata.max_seqlen_q, metadata.max_seqlen_k]
-    for offsets in (metadata.cu_seqlens_q, metadata.cu_seqlens_k):
+    for offsets in (metadata.cu_seqlens_q, metadata.cu_seqlens_k, *metadata.others):
         weights = torch.arange(1, offsets.numel() + 1, device=offsets.device) * 2 + 1
-        parts += [offsets.numel(), int((offsets.long() * weights).sum())]
+        parts += [offsets.numel(), int((offsets.long().flatten() * weights).sum())]
     return tuple(parts)

@@ -47,6 +47,15 @@ class Watermark:
         self.level = Level.AMPLE
         self.free_bytes = -1
 
+    def mark(
+        self, degrade_free_bytes: int, essential_free_bytes: int, recover_factor: float
+    ) -> None:
+        """Other marks from now on; the last reading is judged by them at once."""
+        self._marks = {Level.DEGRADE: degrade_free_bytes, Level.ESSENTIAL: essential_free_bytes}
+        self._recover_factor = recover_factor
+        if self.free_bytes >= 0:
+            self.observe(self.free_bytes)
+
     def observe(self, free_bytes: int) -> Level:
         """Take one reading; returns the level that now holds."""
         self.free_bytes = free_bytes

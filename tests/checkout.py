@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("bench", "chaos", "checker", "dashboards", "ray_jobs")
+PARTS = ("bench", "chaos", "checker", "dashboards", "helm", "ray_jobs")
 
 
 @cache

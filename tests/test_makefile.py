@@ -11,7 +11,9 @@ from tests.checkout import ROOT
 
 
 def _make(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "KUBE_"))
+    }
     return subprocess.run(
         ["make", *words],
         cwd=ROOT,
@@ -51,7 +53,7 @@ def test_set_up_with_an_old_python_says_which_one_it_met(tmp_path: Path) -> None
 def test_set_up_has_nothing_to_do_when_nothing_changed(tmp_path: Path) -> None:
     """The second `make setup` starts no program at all."""
     (tmp_path / "bin").mkdir()
-    for name in ("bin/python", ".installed", ".weights", ".golden"):
+    for name in ("bin/python", ".installed", ".native", ".weights", ".golden"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (2**32, 2**32))
     done = _make("setup", f"VENV={tmp_path}")
@@ -63,20 +65,53 @@ def test_set_up_has_nothing_to_do_when_nothing_changed(tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (("SEED=7",), "chaos run first-light --seed 7"),
-        (("PROFILE=off", "SPEC=smoke"), "chaos run smoke  --profile off"),
+        (("PROFILE=off", "SPEC=smoke"), "chaos run smoke --profile off"),
+        (
+            ("SPEC=mine.yaml", "KUBE_CONTEXT=prod", "KUBE_NAMESPACE=llm", "RELEASE=r", "SEED=7"),
+            "chaos run mine.yaml --seed 7 --kube-context prod --namespace llm --release r",
+        ),
+        (("KUBE_CONTEXT=prod",), "chaos run first-light --kube-context prod"),
+        (("SPEC=smoke", "DRY_RUN=1"), "chaos run smoke --dry-run"),
     ],
 )
 def test_variables_of_a_run_reach_the_command(words: tuple[str, ...], expected: str) -> None:
-    """SPEC, SEED and PROFILE on the make line are the words of `tocsin chaos run`."""
+    """SPEC, SEED, PROFILE and DRY_RUN on the make line are the words of `tocsin chaos run`."""
     done = _make("-n", "chaos-run", *words)
-    assert expected in done.stdout
+    assert expected in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "prepared"),
+    [
+        (("KUBE_CONTEXT=prod",), {".installed"}),
+        (("RAY_ADDRESS=http://10.0.0.1:8265",), {".installed"}),
+        (("RAY_ADDRESS=10.0.0.1:6379",), {".installed", ".weights", ".golden"}),
+        ((), {".installed", ".weights", ".golden"}),
+        (("SPEC=smoke",), {".installed", ".weights"}),
+    ],
+)
+def test_a_caller_of_a_cluster_prepares_no_weights_and_no_golden_answers(
+    tmp_path: Path, words: tuple[str, ...], prepared: set[str]
+) -> None:
+    """They are the cluster's affair; a laptop need not have a minute of a core for them."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    done = _make("-n", "chaos-run", f"VENV={tmp_path}", *words)
+    made = {
+        name for name in (".installed", ".weights") if f"touch {tmp_path}/{name}" in done.stdout
+    }
+    if "tocsin.ray_jobs.oracle" in done.stdout:
+        made.add(".golden")
+    assert made == prepared
 
 
 def test_the_address_of_a_cluster_reaches_the_run_only_when_given() -> None:
     """RAY_ADDRESS is handed on; when it is not given it is absent, not empty."""
     show = ("-f", "Makefile", "-f", "/dev/stdin", "show")
     rule = "show:\n\t@env | grep ^RAY_ADDRESS || echo absent\n"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "KUBE_"))
+    }
     clean.pop("RAY_ADDRESS", None)
     for words, expected in (((), "absent"), (("RAY_ADDRESS=127.0.0.1:1",), "=127.0.0.1:1")):
         done = subprocess.run(

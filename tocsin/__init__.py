@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.checker.attach.torch_ops import checking
     from tocsin.checker.decorator import with_fault_check
     from tocsin.checker.guard import Guard, attach
     from tocsin.checker.inspect import inspect
@@ -14,13 +15,22 @@ _LAZY = {
     "CheckFailed": "tocsin.core.errors",
     "Guard": "tocsin.checker.guard",
     "attach": "tocsin.checker.guard",
+    "checking": "tocsin.checker.attach.torch_ops",
     "inspect": "tocsin.checker.inspect",
     "reproduce_from_log": "tocsin.checker.reproduce",
     "with_fault_check": "tocsin.checker.decorator",
 }
 """Name → the module that has it: `import tocsin` alone loads neither torch nor a part."""
 
-__all__ = ["CheckFailed", "Guard", "attach", "inspect", "reproduce_from_log", "with_fault_check"]
+__all__ = [
+    "CheckFailed",
+    "Guard",
+    "attach",
+    "checking",
+    "inspect",
+    "reproduce_from_log",
+    "with_fault_check",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,46 +1,62 @@
-"""A guarded `flash_attn_varlen_func`: inputs checked before the launch, one owner, a way out.
+"""flash-attn's functions under guard: inputs checked before the launch, one owner, a way out.
 
-Works on any callable with flash-attn's signature. What it adds to a launch: the checks of
-`FLASH_ATTN_VARLEN` on the metadata (a bad cu_seqlens never reaches the kernel), a lock so that
-two threads cannot edit the same metadata, the memory watermark, and a breaker that moves to
-PyTorch's own attention after repeated failures.
+What a guard adds to a launch: the checks on its inputs (a bad cu_seqlens or block table never
+reaches the kernel), a lock so that what was checked is what is launched, the memory watermark, the
+checks of one sequence of the output in turn, and a breaker that moves to PyTorch's own attention
+after repeated failures. The checks here read device memory: they stand between host and launch.
 """
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, Final
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 
+from tocsin.checker.attach import flash_sdpa
+from tocsin.checker.attach.flash_attn_table import FUNCTIONS
+from tocsin.checker.attach.flash_views import VIEWS, View
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.contract import checks_for
 from tocsin.checker.finding import make_finding
-from tocsin.checker.varlen import VarlenLock, VarlenMetadata
+from tocsin.checker.varlen import VarlenLock
 from tocsin.checker.watermark import REASON, Level, Watermark
-from tocsin.core.calls import VarlenAttentionCall
-from tocsin.core.errors import BackendError, CheckFailed
+from tocsin.core.calls import Call
+from tocsin.core.errors import BackendError, CheckFailed, ContractError
 from tocsin.core.terms import Operator
 from tocsin.core.verdict import Finding
 
-Kernel = Callable[..., Tensor]
+Kernel = Callable[..., Any]
 
 PRIMARY, FALLBACK = "flash", "sdpa"
 _ESSENTIAL = frozenset({"memory", "state"})
+_LSE_FLAGS = ("return_attn_probs", "return_softmax_lse")
+_STAND_INS: Final[Mapping[str, Kernel]] = {name: getattr(flash_sdpa, name) for name in FUNCTIONS}
 
 
-class GuardedVarlen:
-    """A flash-attn varlen function that is checked before it is launched.
+class GuardedKernel:
+    """One function of flash-attn that is checked before it is launched.
 
     Args:
-        kernel: `flash_attn_varlen_func`, or anything that is called alike.
+        name: its name in flash-attn; the parameters of a call are those of that version which
+            `flash_attn_signatures.json` names. Only what differs from a default is handed on, so
+            an older kernel that lacks a parameter works until somebody uses it.
+        kernel: the function, or anything that is called alike.
         breaker: chain `("flash", "sdpa")`; None: one of its own.
         watermark: fed by whoever reads free memory; None: memory is not looked at.
         catches: exceptions of the kernel that count as its failure.
+
+    Attributes:
+        degraded: the label of the last answer: empty where the kernel itself made it.
+
+    Raises:
+        ContractError: an unknown name.
     """
 
     def __init__(
         self,
+        name: str,
         kernel: Kernel,
         *,
         breaker: Breaker | None = None,
@@ -49,102 +65,98 @@ class GuardedVarlen:
         catches: tuple[type[Exception], ...] = (RuntimeError, BackendError),
     ) -> None:
         """Nothing is launched yet."""
+        if name not in VIEWS:
+            raise ContractError(
+                f"flash-attn: found function {name!r}, known are {', '.join(VIEWS)}; correct it"
+            )
         self.breaker = breaker or Breaker((PRIMARY, FALLBACK))
         self.lock = lock or VarlenLock()
         self.degraded: tuple[str, ...] = ()
+        self._name = name
+        self._stand_in = _STAND_INS[name]
+        self._signature = inspect.signature(self._stand_in)
         self._kernel = kernel
         self._watermark = watermark
         self._catches = catches
-        self._units = checks_for(Operator.FLASH_ATTN_VARLEN)
+        self._launches = 0
+        functools.update_wrapper(self, self._stand_in)
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        dropout_p: float = 0.0,
-        softmax_scale: float | None = None,
-        causal: bool = False,
-        **kwargs: Any,
-    ) -> Tensor:
-        """Attention over packed sequences: q [Tq,H,E], k and v [Tk,K,E] → [Tq,H,E].
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The attention of this function, from the kernel or, failing that, from PyTorch.
 
         Raises:
             CheckFailed: an input is wrong; nothing was launched. Or the output is, on both ways.
             ContractError: another thread owns or edited the metadata.
         """
-        metadata = VarlenMetadata(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-        with self.lock.hold(metadata) as held:
-            call = VarlenAttentionCall(
-                q=q,
-                k=k,
-                v=v,
-                cu_seqlens_q=cu_seqlens_q,
-                cu_seqlens_k=cu_seqlens_k,
-                max_seqlen_q=max_seqlen_q,
-                max_seqlen_k=max_seqlen_k,
-            )
-            self._demand(call)
-            if q.shape[0] == 0:
-                return torch.empty_like(q)  # an empty batch is a defined answer
-            options = {"softmax_scale": softmax_scale, "causal": causal}
-            if dropout_p:
-                options["dropout_p"] = dropout_p
-            return self._launch(call, held, {**options, **kwargs})
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        try:
+            view = VIEWS[self._name](arguments)
+        except (AttributeError, TypeError, ValueError, IndexError) as error:
+            raise ContractError(
+                f"{self._name}: {error}; expected the shapes that its docstring names"
+            ) from error
+        held = nullcontext(None) if view.metadata is None else self.lock.hold(view.metadata)
+        with held as lock:
+            if findings := _found(view.inputs, tight=self._tight()):
+                raise CheckFailed(findings)
+            if view.whole.q is not None and view.whole.q.numel() == 0:
+                return self._stand_in(**arguments)  # an empty batch is a defined answer
+            return self._launch(view, lock, arguments)
 
-    def _launch(
-        self, call: VarlenAttentionCall, held: VarlenLock, options: dict[str, Any]
-    ) -> Tensor:
+    def _launch(self, view: View, lock: VarlenLock | None, arguments: Mapping[str, Any]) -> Any:
         """The kernel while it may be trusted, PyTorch's attention otherwise."""
         self._heed_memory()
+        self._launches += 1
         if self.breaker.choose() == PRIMARY:
-            # Read back under the lock: what is launched is what was checked.
-            now = held.launch()
+            if lock is not None:
+                lock.launch()  # what is launched is what was checked
             try:
-                output = self._kernel(
-                    call.q,
-                    call.k,
-                    call.v,
-                    now.cu_seqlens_q,
-                    now.cu_seqlens_k,
-                    now.max_seqlen_q,
-                    now.max_seqlen_k,
-                    **options,
-                )
+                result = self._kernel(*self._required(arguments), **self._chosen(arguments))
             except self._catches as error:
                 self.breaker.failed(PRIMARY, f"{type(error).__name__}: {error}")
             else:
-                if not self._findings(call, output):
+                if not self._judge(view, result, arguments):
                     self.breaker.succeeded(PRIMARY)
                     self.degraded = ()
-                    return output
+                    return result
                 self.breaker.failed(PRIMARY, "its output was found wrong")
-        output = sdpa_varlen(call, options.get("softmax_scale"), causal=bool(options["causal"]))
-        if findings := self._findings(call, output):
+        result = self._stand_in(**arguments)
+        if findings := self._judge(view, result, arguments):
             raise CheckFailed(findings)
         self.degraded = self.breaker.degraded(FALLBACK)
-        return output
+        return result
 
-    def _demand(self, call: VarlenAttentionCall) -> None:
-        if findings := self._findings(call, None):
-            raise CheckFailed(findings)
+    def _required(self, arguments: Mapping[str, Any]) -> list[Any]:
+        parameters = self._signature.parameters
+        return [arguments[n] for n, one in parameters.items() if one.default is one.empty]
 
-    def _findings(self, call: VarlenAttentionCall, output: Tensor | None) -> tuple[Finding, ...]:
-        """What the checks say of the inputs, or of the output."""
-        call.output = output
-        tight = self._watermark is not None and self._watermark.level is Level.ESSENTIAL
-        found: list[Finding] = []
-        for unit in self._units:
-            if tight and str(unit.layer) not in _ESSENTIAL:
+    def _chosen(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Optional arguments that differ from their defaults."""
+        chosen = {}
+        for name, one in self._signature.parameters.items():
+            value = arguments[name]
+            if one.default is one.empty or value is one.default:
                 continue
-            ratio = unit(call)
-            if ratio.numel() and not bool((ratio <= 1.0).all()):
-                found.append(make_finding(unit, Operator.FLASH_ATTN_VARLEN, float(ratio.amax())))
-        return tuple(found)
+            if isinstance(value, Tensor) or value != one.default:
+                chosen[name] = value
+        return chosen
+
+    def _judge(self, view: View, result: Any, arguments: Mapping[str, Any]) -> tuple[Finding, ...]:
+        """What the checks say of the output: its form and numbers, and one sequence in full."""
+        wants_lse = any(arguments.get(flag) for flag in _LSE_FLAGS)
+        output, lse = (result[0], result[1]) if wants_lse else (result, None)
+        view.whole.output = view.shaped(output)
+        tight = self._tight()
+        findings = _found((view.whole,), tight=tight, whole=True)
+        if findings or tight or not view.rows:
+            return findings
+        sampled = view.row(self._launches % view.rows, output, lse)
+        return () if sampled is None else _found((sampled,), tight=False)
+
+    def _tight(self) -> bool:
+        return self._watermark is not None and self._watermark.level is Level.ESSENTIAL
 
     def _heed_memory(self) -> None:
         if self._watermark is None:
@@ -155,37 +167,102 @@ class GuardedVarlen:
             self.breaker.unforce(REASON)
 
 
-def sdpa_varlen(
-    call: VarlenAttentionCall, softmax_scale: float | None = None, *, causal: bool = False
-) -> Tensor:
-    """The same by PyTorch, sequence by sequence; causal is bottom-right aligned as in flash-attn.
+class GuardedVarlen(GuardedKernel):
+    """`flash_attn_varlen_func` under guard: the function that serving engines launch."""
 
-    A query without any key gets zeros, as flash-attn gives them.
+    def __init__(self, kernel: Kernel, **options: Any) -> None:
+        """See `GuardedKernel`."""
+        super().__init__("flash_attn_varlen_func", kernel, **options)
+
+
+class GuardedFlash:
+    """All of flash-attn's functions that a module offers, with one breaker, lock and watermark.
+
+    Each is an attribute under its own name: `GuardedFlash(flash_attn).flash_attn_func(q, k, v)`.
+
+    Attributes:
+        breaker: of all functions together: they are one kernel.
+        skipped: function → why it is not guarded.
     """
-    q, k, v = call.q, call.k, call.v
-    if q is None or k is None or v is None:
-        raise CheckFailed(())
-    output = torch.zeros(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
-    groups = q.shape[1] // k.shape[1]
-    starts_q, starts_k = call.cu_seqlens_q.tolist(), call.cu_seqlens_k.tolist()
-    for row in range(len(starts_q) - 1):
-        q_span = slice(starts_q[row], starts_q[row + 1])
-        k_span = slice(starts_k[row], starts_k[row + 1])
-        count_q, count_k = q_span.stop - q_span.start, k_span.stop - k_span.start
-        if count_q == 0 or count_k == 0:
-            continue
-        mask = None
-        if causal:
-            mask = torch.ones(count_q, count_k, dtype=torch.bool, device=q.device)
-            mask = mask.tril(count_k - count_q)
-        seen = functional.scaled_dot_product_attention(
-            q[q_span].transpose(0, 1)[None],
-            k[k_span].transpose(0, 1).repeat_interleave(groups, dim=0)[None],
-            v[k_span].transpose(0, 1).repeat_interleave(groups, dim=0)[None],
-            attn_mask=mask,
-            scale=softmax_scale,
-        )[0].transpose(0, 1)
-        if mask is not None:
-            seen = torch.where(mask.any(dim=1)[:, None, None], seen, 0.0)
-        output[q_span] = seen
-    return output
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        breaker: Breaker | None = None,
+        watermark: Watermark | None = None,
+        lock: VarlenLock | None = None,
+        catches: tuple[type[Exception], ...] = (RuntimeError, BackendError),
+    ) -> None:
+        """Wrap what is there.
+
+        Args:
+            module: `flash_attn`, or an object with functions of the same names.
+
+        Raises:
+            ContractError: it offers none of them.
+        """
+        self.breaker = breaker or Breaker((PRIMARY, FALLBACK))
+        self.lock = lock or VarlenLock()
+        self.skipped: dict[str, str] = {}
+        self._guarded: dict[str, GuardedKernel] = {}
+        for name in FUNCTIONS:
+            kernel = getattr(module, name, None)
+            if kernel is None:
+                self.skipped[name] = "this version of flash-attn does not offer it"
+                continue
+            self._guarded[name] = GuardedKernel(
+                name,
+                kernel,
+                breaker=self.breaker,
+                watermark=watermark,
+                lock=self.lock,
+                catches=catches,
+            )
+        if not self._guarded:
+            raise ContractError(
+                f"flash-attn: found none of {', '.join(FUNCTIONS)}; pass the flash_attn module"
+            )
+
+    def __getattr__(self, name: str) -> GuardedKernel:
+        """The guarded function of that name."""
+        guarded = self.__dict__.get("_guarded", {})
+        if name in guarded:
+            return guarded[name]  # type: ignore[no-any-return]
+        raise AttributeError(f"GuardedFlash has no {name!r}; it guards {', '.join(guarded)}")
+
+
+def _found(calls: tuple[Call, ...], *, tight: bool, whole: bool = False) -> tuple[Finding, ...]:
+    """What the checks say of these records.
+
+    Args:
+        tight: memory is short: only what memory and state need.
+        whole: an output of all rows is there: only its form and numbers are looked at, since the
+            arithmetic of all of it would cost a second attention.
+    """
+    found: list[Finding] = []
+    for call in calls:
+        for unit in checks_for(call.operator):
+            if tight and str(unit.layer) not in _ESSENTIAL:
+                continue
+            if not _applies(unit.id, call.operator, whole):
+                continue
+            ratio = unit(call)
+            if ratio.numel() and not bool((ratio <= 1.0).all()):
+                found.append(make_finding(unit, call.operator, float(ratio.amax())))
+    return tuple(found)
+
+
+def _applies(check: str, operator: Operator, whole: bool) -> bool:
+    if operator is Operator.KV_UPDATE:
+        return check in _OF_PLACES
+    if operator is Operator.ATTENTION:
+        # The mask of one row is made here from the call's own options: it cannot be a wrong one.
+        return check in _OF_THE_WHOLE if whole else check != "numerical.attention_mask"
+    return True
+
+
+_OF_PLACES = frozenset({"memory.tensor_contract", "state.kv_shape", "state.slot_mapping"})
+"""What can be said of a cache before a launch; the others compare with what it has written."""
+
+_OF_THE_WHOLE = frozenset({"memory.tensor_contract", "numerical.finite"})

@@ -5,40 +5,47 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tocsin.checker.checks.numerical.linear_checksum import signed_weights
+
 BLOCK_SIZE = 128
 """Output features a linear checksum covers: small blocks see small errors, 128 costs 0.8 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearReference:
-    """Sums over blocks of output features, accumulated in float64.
+    """Weighted sums over blocks of output features, accumulated in float64.
 
     Attributes:
+        block_weights: [block_size] float32 factors of the features of a block.
         block_sums: [G,D] float32.
         block_norms: [G] float32, Frobenius.
-        bias_sums: [G] float32, None without a bias.
+        bias_sums, bias_norms: [G] float32, None without a bias.
     """
 
+    block_weights: Tensor
     block_sums: Tensor
     block_norms: Tensor
     bias_sums: Tensor | None
+    bias_norms: Tensor | None
 
 
 def linear_reference(module: nn.Linear, block_size: int = BLOCK_SIZE) -> LinearReference:
     """Block sums of a linear module's weight and bias."""
     weight_ND = module.weight.detach()
-    starts = range(0, weight_ND.shape[0], block_size)
+    factors = signed_weights(block_size).to(weight_ND.device)
+    wide = factors.double()
     sums, norms = [], []
-    for start in starts:
+    for block in torch.split(weight_ND, block_size):
         # Block by block: float64 copies of a whole vocabulary would not fit everywhere.
-        block_BD = weight_ND[start : start + block_size].double()
-        sums.append(block_BD.sum(dim=0).float())
+        block_BD = block.double()
+        sums.append((wide[: len(block)] @ block_BD).float())
         norms.append(torch.linalg.vector_norm(block_BD).float())
-    bias_sums = None
+    bias_sums = bias_norms = None
     if module.bias is not None:
-        bias_N = module.bias.detach().double()
-        bias_sums = torch.stack([bias_N[i : i + block_size].sum() for i in starts]).float()
-    return LinearReference(torch.stack(sums), torch.stack(norms), bias_sums)
+        blocks = torch.split(module.bias.detach().double(), block_size)
+        bias_sums = torch.stack([wide[: len(block)] @ block for block in blocks]).float()
+        bias_norms = torch.stack([torch.linalg.vector_norm(block) for block in blocks]).float()
+    return LinearReference(factors, torch.stack(sums), torch.stack(norms), bias_sums, bias_norms)
 
 
 def row_norm_max(module: nn.Linear) -> Tensor:
@@ -47,6 +54,12 @@ def row_norm_max(module: nn.Linear) -> Tensor:
     starts = range(0, weight_VD.shape[0], 4096)
     norms = [torch.linalg.vector_norm(weight_VD[i : i + 4096].float(), dim=1) for i in starts]
     return torch.cat(norms).amax()
+
+
+def row_sums(module: nn.Linear) -> Tensor:
+    """[V] float32 sum of each weight row, accumulated in float64."""
+    parts = torch.split(module.weight.detach(), 4096)
+    return torch.cat([part.double().sum(dim=1).float() for part in parts])
 
 
 @dataclass(frozen=True, slots=True)

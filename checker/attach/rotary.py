@@ -3,22 +3,35 @@
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tocsin.checker.attach.attention import AttentionSite
+from tocsin.checker.attach.taps import Shelf
+from tocsin.checker.lanes import Plan, static_form
 from tocsin.core.calls import RopeCall
+from tocsin.core.seams import Log
 
 
-class _Current(threading.local):
-    """The attention module that this thread is in, None outside attached models."""
+@dataclass(frozen=True, slots=True)
+class RopePlace:
+    """Where a rotation is told of.
 
-    site: AttentionSite | None = None
-    position_ids: Tensor | None = None
+    Attributes:
+        log: where it may be put down, with its plan; None: it is announced.
+    """
+
+    plan: Plan
+    announce: Callable[..., None]
+    log: Log | None
 
 
-CURRENT = _Current()
+CURRENT = Shelf()
+"""The attention module that a forward is in, none outside attached models."""
+
 _LOCK = threading.Lock()
 _USERS: dict[str, tuple[int, Callable[..., Any]]] = {}
 """Modeling module → how many attached models use it, and its own function."""
@@ -48,35 +61,69 @@ def unwrap(module_name: str) -> None:
 
 
 def _announcing_rotary(original: Callable[..., Any]) -> Callable[..., Any]:
+    here = CURRENT.by_thread
+
     def apply_rotary_pos_emb(
         q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **kwargs: Any
     ) -> Any:
         rotated = original(q, k, cos, sin, *args, **kwargs)
-        site = CURRENT.site
-        position_ids = CURRENT.position_ids
-        if site is None or position_ids is None:
+        if is_dynamo_compiling():
+            kept = CURRENT.now()
+            if kept.place is not None and kept.position_ids is not None:
+                kept.place.announce(q, k, cos, sin, kept.position_ids, *rotated)
             return rotated
-        seams = site.seams
+        place, position_ids = here.place, here.position_ids
+        if place is None or position_ids is None:
+            return rotated
         q_out, k_out = rotated
-        seams.emit(
-            RopeCall(
-                module=site.module,
-                depth=site.depth,
-                rows=q.shape[0],
-                q=q,
-                k=k,
-                cos=cos,
-                sin=sin,
-                position_ids=position_ids,
-                q_out=q_out,
-                k_out=k_out,
-                inv_freq=site.rope.inv_freq,
-                table_scale=site.rope.scale,
-            )
-        )
-        return q_out, k_out
+        tensors = (q, k, cos, sin, position_ids, q_out, k_out)
+        if place.log is not None:
+            place.log.put((place.plan, tensors))
+        else:
+            place.announce(*tensors)
+        return rotated
 
     return apply_rotary_pos_emb
+
+
+def rope_plan(site: AttentionSite) -> Plan:
+    """The rotations of one attention module."""
+
+    def build(
+        q: Tensor,
+        k: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        position_ids: Tensor,
+        q_out: Tensor,
+        k_out: Tensor,
+    ) -> RopeCall:
+        return RopeCall(
+            module=site.module,
+            depth=site.depth,
+            rows=q.shape[0],
+            q=q,
+            k=k,
+            cos=cos,
+            sin=sin,
+            position_ids=position_ids,
+            q_out=q_out,
+            k_out=k_out,
+            inv_freq=site.rope.inv_freq,
+            table_scale=site.rope.scale,
+        )
+
+    return Plan(
+        RopeCall,
+        site.module,
+        site.depth,
+        build,
+        (site.rope.inv_freq,),
+        static_form(id(site.rope.inv_freq), site.rope.scale),
+        (site.rope.scale,),
+        (0, 1, 5, 6),
+        made=2,
+    )
 
 
 def is_wrapped(module_name: str) -> bool:

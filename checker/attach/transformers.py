@@ -1,12 +1,12 @@
 """Seams in a Transformers decoder: attention, rotary embedding, gated activation, residuals."""
 
 import sys
-import threading
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from tocsin.checker.attach.attention import (
     PREFIX,
@@ -17,8 +17,13 @@ from tocsin.checker.attach.attention import (
     register_checked,
 )
 from tocsin.checker.attach.modules import ModuleAdapter, depth_of
-from tocsin.checker.attach.rotary import CURRENT, unwrap, wrap
+from tocsin.checker.attach.rotary import CURRENT, RopePlace, rope_plan, unwrap, wrap
+from tocsin.checker.attach.taps import Forward, Look, Shelf
+from tocsin.checker.attach.telling import Teller, first_of
+from tocsin.checker.collection import can_be_read_off
+from tocsin.checker.lanes import Plan
 from tocsin.core.calls import ResidualCall, SwiGLUCall
+from tocsin.core.seams import Seams
 from tocsin.core.terms import Operator, Phase
 
 _ROPE = (Operator.ROPE, Phase.AFTER)
@@ -33,28 +38,104 @@ _ACTIVATIONS = {
 }
 
 
-@dataclass(slots=True)
-class _Layer:
-    """Tensors of the decoder layer that a thread is in, kept until the add that uses them."""
+class _Stream:
+    """The residual stream through one decoder layer: its two sums.
 
-    x: Tensor | None = None
-    delta: Tensor | None = None
-    gate: Tensor | None = None
-    up: Tensor | None = None
+    Attributes:
+        sums: tellers of both, first the one after attention.
+    """
+
+    def __init__(self, seams: Seams, name: str, depth: int | None) -> None:
+        """No thread is in the layer."""
+        self._seams, self._name, self._depth = seams, name, depth
+        self._shelf = Shelf()
+        self.sums = (self._sum("attention_add"), self._sum("mlp_add"))
+
+    def read_off(self) -> bool:
+        """Whether both sums are put together from other calls, so that nothing need be kept."""
+        found = all(can_be_read_off(one.plan, self._seams) for one in self.sums)
+        for one in self.sums:
+            one.plan.read_off = found
+        return found
+
+    def around(self) -> Look | None:
+        """Of the layer: what came in, and its second sum."""
+        if self.read_off():
+            return None
+        shelf, add = self._shelf, self._adds(self.sums[1])
+
+        def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            kept = shelf.now()
+            kept.x, kept.delta = first_of(args, kwargs), None
+
+        def after(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            add(output[0] if isinstance(output, tuple) else output)
+            shelf.now().x = None
+
+        return Look(before=before, after=after)
+
+    def delta(self) -> Look | None:
+        """Of a module whose output is added to the stream."""
+        if self.read_off():
+            return None
+        shelf = self._shelf
+
+        def after(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            kept = shelf.now()
+            if kept.x is not None:
+                kept.delta = output[0] if isinstance(output, tuple) else output
+
+        return Look(after=after)
+
+    def middle(self) -> Look | None:
+        """Of the norm between the two halves: its input is the first sum."""
+        if self.read_off():
+            return None
+        add = self._adds(self.sums[0])
+        return Look(before=lambda args, kwargs: add(first_of(args, kwargs)))
+
+    def _sum(self, place: str) -> Teller:
+        depth, module = self._depth, f"{self._name}.{place}"
+
+        def build(x: Tensor, delta: Tensor, output: Tensor) -> ResidualCall:
+            rows = output.shape[0]
+            return ResidualCall(
+                module=module, depth=depth, rows=rows, x=x, delta=delta, output=output
+            )
+
+        return Teller(
+            self._seams,
+            lambda: Plan(ResidualCall, module, depth, build, activations=(0, 1, 2), made=3),
+        )
+
+    def _adds(self, teller: Teller) -> Callable[[Tensor], None]:
+        """Announces one of the two sums of the layer."""
+        shelf, announce = self._shelf, teller.announce
+
+        def add(output: Tensor) -> None:
+            kept = shelf.now()
+            x, delta = kept.x, kept.delta
+            if x is None or delta is None:
+                return
+            kept.x, kept.delta = output, None
+            announce(x, delta, output)
+
+        return add
 
 
 class TransformersAdapter(ModuleAdapter):
     """Seams of a decoder whose attention goes through `ALL_ATTENTION_FUNCTIONS`."""
 
     def _attach(self) -> None:
+        self._tables: dict[str | None, RopeTable] = {}
         super()._attach()
         names = {module: name for name, module in self.model.named_modules()}
         attentions = [m for m in names if hasattr(m, "q_proj") and hasattr(m, "k_proj")]
         if not attentions:
             self.skipped["attention"] = "no module has q_proj and k_proj"
             return
-        for attention in attentions:
-            self._attach_attention(names[attention], attention)
+        for module in attentions:
+            self._attach_attention(names[module], module)
         self._wrap_rotary({type(module).__module__ for module in attentions})
         self._wrap_attention(attentions)
         for module, name in names.items():
@@ -62,24 +143,15 @@ class TransformersAdapter(ModuleAdapter):
                 self._attach_layer(name, module)
 
     def _attach_attention(self, name: str, module: nn.Module) -> None:
-        site = AttentionSite(
-            self.seams, name, depth_of(name), self._rope_table(getattr(module, "layer_type", None))
-        )
+        kind = getattr(module, "layer_type", None)
+        if kind not in self._tables:  # one tensor for all layers: what is shared is checked once
+            self._tables[kind] = self._rope_table(kind)
+        site = AttentionSite(self.seams, name, depth_of(name), self._tables[kind])
         SITES[module] = site
         self._undo.append(partial(forget, module))
-        seams = self.seams
-
-        def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            if _ROPE in seams.listening:
-                CURRENT.site = site
-                CURRENT.position_ids = kwargs.get("position_ids")
-
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            CURRENT.site = None
-
-        self._pre_hook(module, enter, with_kwargs=True)
-        # Also after an exception, or the next unattached model would be heard in our name.
-        self._hook(module, leave, always_call=True)
+        teller = Teller(self.seams, partial(rope_plan, site))
+        self.taps.add(module, partial(_rope_look, teller), _ROPE, state=teller.log)
+        self.taps.follow(site.refresh)
 
     def _rope_table(self, layer_type: str | None) -> RopeTable:
         """Trusted inverse frequencies of the rotary module that serves one layer type."""
@@ -132,8 +204,6 @@ class TransformersAdapter(ModuleAdapter):
         self._undo.append(restore)
 
     def _attach_layer(self, name: str, layer: Any) -> None:
-        seams, depth = self.seams, depth_of(name)
-        local = threading.local()
         sandwich = hasattr(layer, "pre_feedforward_layernorm")
         middle = getattr(
             layer, "pre_feedforward_layernorm" if sandwich else "post_attention_layernorm", None
@@ -144,43 +214,14 @@ class TransformersAdapter(ModuleAdapter):
             self.skipped[f"{name} (residual)"] = "its norms are not where Llama or Gemma has them"
             return
 
-        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            wanted = _RESIDUAL in seams.listening
-            local.layer = _Layer(x=args[0] if args else kwargs["hidden_states"]) if wanted else None
-
-        def keep_delta(module: nn.Module, args: Any, output: Any) -> None:
-            kept: _Layer | None = getattr(local, "layer", None)
-            if kept is not None:
-                kept.delta = output[0] if isinstance(output, tuple) else output
-
-        def emit_add(output: Tensor, place: str) -> None:
-            kept: _Layer | None = getattr(local, "layer", None)
-            if kept is None or kept.x is None or kept.delta is None:
-                return
-            seams.emit(
-                ResidualCall(
-                    module=f"{name}.{place}",
-                    depth=depth,
-                    rows=output.shape[0],
-                    x=kept.x,
-                    delta=kept.delta,
-                    output=output,
-                )
-            )
-            kept.x, kept.delta = output, None
-
-        def add_attention(module: nn.Module, args: tuple[Any, ...]) -> None:
-            emit_add(args[0], "attention_add")
-
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            emit_add(output[0] if isinstance(output, tuple) else output, "mlp_add")
-            local.layer = None
-
-        self._pre_hook(layer, enter, with_kwargs=True)
-        self._hook(after_attention, keep_delta)
-        self._pre_hook(middle, add_attention)
-        self._hook(after_mlp, keep_delta)
-        self._hook(layer, leave)
+        stream = _Stream(self.seams, name, depth_of(name))
+        for module, look in (
+            (layer, stream.around),
+            (after_attention, stream.delta),
+            (middle, stream.middle),
+            (after_mlp, stream.delta),
+        ):
+            self.taps.add(module, look, _RESIDUAL, state=stream.read_off)
         self._attach_gate(f"{name}.mlp", layer.mlp)
 
     def _attach_gate(self, name: str, mlp: Any) -> None:
@@ -194,35 +235,95 @@ class TransformersAdapter(ModuleAdapter):
         if activation is None:
             self.skipped[f"{name} (swiglu)"] = f"activation {act} is none of {set(_ACTIVATIONS)}"
             return
-        seams, depth, local = self.seams, depth_of(name), threading.local()
+        gate = _Gate(self.seams, name, depth_of(name), activation)
+        for module, look in (
+            (mlp.gate_proj, Look(after=gate.keep_gate)),
+            (mlp.up_proj, Look(after=gate.keep_up)),
+            (mlp.down_proj, Look(before=gate.before_down)),
+        ):
+            unless = partial(_unless, gate.read_off, look)
+            self.taps.add(module, unless, _SWIGLU, state=gate.read_off)
 
-        def keep_gate(module: nn.Module, args: Any, output: Tensor) -> None:
-            if _SWIGLU in seams.listening:
-                local.gate = output
 
-        def keep_up(module: nn.Module, args: Any, output: Tensor) -> None:
-            if _SWIGLU in seams.listening:
-                local.up = output
+class _Gate:
+    """A gated activation: what came before it, until its result is an input."""
 
-        def emit_product(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if _SWIGLU not in seams.listening:
-                return
-            gate, up = getattr(local, "gate", None), getattr(local, "up", None)
-            if gate is None or up is None:
-                return
-            local.gate = local.up = None
-            seams.emit(
-                SwiGLUCall(
-                    module=name,
-                    depth=depth,
-                    rows=gate.shape[0],
-                    gate=gate,
-                    up=up,
-                    output=args[0],
-                    activation=activation,
-                )
+    def __init__(self, seams: Seams, name: str, depth: int | None, activation: str) -> None:
+        """No thread is in the layer."""
+        self._seams, self._shelf = seams, Shelf()
+
+        def build(gate: Tensor, up: Tensor, output: Tensor) -> SwiGLUCall:
+            return SwiGLUCall(
+                module=name,
+                depth=depth,
+                rows=gate.shape[0],
+                gate=gate,
+                up=up,
+                output=output,
+                activation=activation,
             )
 
-        self._hook(mlp.gate_proj, keep_gate)
-        self._hook(mlp.up_proj, keep_up)
-        self._pre_hook(mlp.down_proj, emit_product)
+        settings = (activation,)
+        self._teller = Teller(
+            seams,
+            lambda: Plan(SwiGLUCall, name, depth, build, (), settings, settings, (0, 1, 2), made=3),
+        )
+
+    def keep_gate(self, args: Any, kwargs: Any, output: Tensor) -> None:
+        """Of the gate projection."""
+        self._shelf.now().gate = output
+
+    def keep_up(self, args: Any, kwargs: Any, output: Tensor) -> None:
+        """Of the other projection."""
+        self._shelf.now().up = output
+
+    def before_down(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Of the projection behind: its input is the result."""
+        kept = self._shelf.now()
+        gate, up = kept.gate, kept.up
+        if gate is None or up is None:
+            return
+        kept.gate = kept.up = None
+        self._teller.announce(gate, up, first_of(args, kwargs))
+
+    def read_off(self) -> bool:
+        """Whether the call is put together from others, so that nothing need be kept."""
+        self._teller.plan.read_off = can_be_read_off(self._teller.plan, self._seams)
+        return self._teller.plan.read_off
+
+
+def _unless(read_off: Callable[[], bool], look: Look) -> Look | None:
+    return None if read_off() else look
+
+
+def _rope_look(teller: Teller) -> Look:
+    """Let the rotary function know which attention module it works for."""
+    teller.renew()
+    place = RopePlace(teller.plan, teller.announce, teller.log())
+
+    def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kept = CURRENT.now()
+        kept.place, kept.position_ids = place, kwargs.get("position_ids")
+
+    def leave() -> None:  # also after an exception, or the next model would be heard in our name
+        kept = CURRENT.now()
+        kept.place = kept.position_ids = None
+
+    def wrap(forward: Forward) -> Forward:
+        here = CURRENT.by_thread
+
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling():  # what fails in a trace is run again without one
+                enter(args, kwargs)
+                output = forward(*args, **kwargs)
+                leave()
+                return output
+            here.place, here.position_ids = place, kwargs.get("position_ids")
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                here.place = here.position_ids = None
+
+        return inside
+
+    return Look(before=enter, leave=leave, wrap=wrap)

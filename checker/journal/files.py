@@ -36,6 +36,10 @@ class LineFile:
         self._since_s = 0.0
         path.parent.mkdir(parents=True, exist_ok=True)
 
+    def limit(self, bytes_max: int, age_max_s: float) -> None:
+        """Rotate by another size and age from the next line on."""
+        self._bytes_max, self._age_max_s = bytes_max, age_max_s
+
     def append(self, line: bytes, wall_s: float) -> bool:
         """Write one line, on a fresh file when the time has come; whether it was rotated.
 

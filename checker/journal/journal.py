@@ -78,6 +78,24 @@ class Journal:
             weakref.finalize(self, self._writer.stop)
             self._writer.start()
 
+    def apply(self, settings: JournalSettings) -> None:
+        """Go on with other settings; records, rows and snapshots under way are kept."""
+        before = self.settings
+        if settings == before:
+            return
+        if settings.archive_url != before.archive_url:
+            self._archive = Archive(settings.archive_url) if settings.archive_url else None
+        with self._lock:
+            self.settings = settings
+            self._limiter.limit(
+                lines_max=settings.lines_per_s_max,
+                window_s=settings.merge_s,
+                full_share=settings.full_share,
+            )
+            if self._file is not None:
+                self._file.limit(settings.rotate_bytes, settings.rotate_s)
+        self._writer.limit(settings.queue_bytes_max)
+
     @property
     def folder(self) -> Path | None:
         """Where the files and the snapshots are."""

@@ -90,6 +90,15 @@ class Limiter:
         self._due_s = math.inf
         self._closed: list[tuple[dict[str, Any], float]] = []
 
+    def limit(self, *, lines_max: int, window_s: float, full_share: float) -> None:
+        """Other limits from now on; rows and counts go on."""
+        self._window_s, self._full_share = window_s, full_share
+        self._due_s = -math.inf  # rows end by the new span: look at the next chance
+        if lines_max != self._lines_max:
+            self._lines_max = lines_max
+            for speaker in self._speakers.values():
+                speaker.lines = deque(speaker.lines, maxlen=lines_max)
+
     def admit(
         self,
         operator: str,

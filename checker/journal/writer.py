@@ -30,6 +30,10 @@ class Writer:
         self._changed = threading.Condition()
         self._runs = False
 
+    def limit(self, bytes_max: int) -> None:
+        """Another bound for what may wait; what waits already is kept."""
+        self._bytes_max = bytes_max
+
     def offer(self, job: Callable[[], None], size_bytes: int = 0) -> bool:
         """Hand over a job; False, at once, when too much waits already."""
         with self._changed:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from tocsin.checker.checks.numerical.linear_checksum import blocks
+from tocsin.checker.checks.numerical.linear_checksum import blocks, weighted_sum
 from tocsin.checker.rounding import norm
 from tocsin.core.calls import Call, LinearCall, LogitsCall
 
@@ -19,7 +19,9 @@ def is_without_weight(call: Call, reduced: Collection[str]) -> bool:
     Args:
         reduced: fields of which the snapshot says that only a part was stored.
     """
-    return "weight" in reduced and isinstance(call, LinearCall | LogitsCall)
+    if isinstance(call, LogitsCall):  # with "logits", both were cut alike and belong together
+        return "weight" in reduced and "logits" not in reduced
+    return "weight" in reduced and isinstance(call, LinearCall)
 
 
 def condensed(call: Call) -> Call | None:
@@ -31,21 +33,22 @@ def condensed(call: Call) -> Call | None:
     """
     if isinstance(call, LogitsCall):
         hidden = None if call.hidden is None else norm(call.hidden)[..., None]
-        return replace(call, hidden=hidden, weight=None)
+        return replace(call, hidden=hidden, weight=None, weight_row_sums=None)
     if not isinstance(call, LinearCall) or call.block_sums is None or call.output is None:
         return None
     sums_GD = call.block_sums.to(torch.float32)
     bias_G = call.bias_sums
     if bias_G is None and call.bias is not None:
-        bias_G = blocks(call.bias, call.block_size).sum(dim=-1, dtype=torch.float32)
+        bias_G = weighted_sum(blocks(call.bias, call.block_size), call.block_weights)
     return replace(
         call,
         x=call.x.to(torch.float32),
         weight=sums_GD,
         bias=bias_G,
-        output=blocks(call.output, call.block_size).sum(dim=-1, dtype=torch.float32),
+        output=weighted_sum(blocks(call.output, call.block_size), call.block_weights),
         block_sums=sums_GD.clone(),
         bias_sums=bias_G,
+        block_weights=None,
         block_size=1,
     )
 

@@ -114,6 +114,7 @@ _TRUSTED: Final = {
     "bias_sums": "bias",
     "weight_trusted": "weight",
     "weight_norm_max": "weight",
+    "weight_row_sums": "weight",
     "cos": "rotary table",
     "sin": "rotary table",
     "sums": "memory",

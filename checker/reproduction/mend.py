@@ -4,11 +4,13 @@ Axes: see tocsin/core/calls.py and tocsin/checker/reproduction/axes.py.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from tocsin.checker.masks import allowed_keys
 from tocsin.checker.reproduction.axes import Axes, Kept, select
 from tocsin.checker.rows import rows_of_tokens
 from tocsin.checker.structure import problem
@@ -61,6 +63,27 @@ def _linear(call: calls.LinearCall, kept: dict[str, Tensor], axes: Axes) -> Mend
     return kept, {}
 
 
+def _attention(call: calls.AttentionCall, kept: dict[str, Tensor], axes: Axes) -> Mended | None:
+    """Sums as written lose what is left out as it is now: what is wrong in them stays."""
+    given: dict[str, Any] = {}
+    if call.key_sums is not None and "L" in kept:
+        allowed = allowed_keys(call)
+        seen = (
+            torch.ones(1, 1, 1, axes.sizes["L"], dtype=torch.bool) if allowed is None else allowed
+        )
+        seen = seen.reshape((1,) * (4 - seen.ndim) + tuple(seen.shape)).any(dim=1).any(dim=1)
+        left = ~torch.isin(torch.arange(axes.sizes["L"]), kept["L"])
+        hidden = ~(seen & left)[:, None, :, None]  # [R|1,1,L,1]
+        lost = call.k.to(torch.float64).masked_fill(hidden, 0.0).sum(dim=2)
+        given["key_sums"] = select(replace(call, key_sums=call.key_sums - lost), kept)["key_sums"]
+    if call.value_sums is not None and "F" in kept:
+        left = ~torch.isin(torch.arange(axes.sizes["F"]), kept["F"])
+        lost = call.v[..., left].sum(dim=-1, dtype=torch.float32)
+        sums = replace(call, value_sums=call.value_sums - lost)
+        given["value_sums"] = select(sums, kept)["value_sums"]
+    return kept, given
+
+
 def _tokenizer_output(
     call: calls.TokenizerOutputCall, kept: dict[str, Tensor], axes: Axes
 ) -> Mended | None:
@@ -94,6 +117,8 @@ def _sampler(call: calls.SamplerCall, kept: dict[str, Tensor], axes: Axes) -> Me
     lines = torch.arange(len(smaller))
     smaller[lines, top] = (smaller[lines, top].to(torch.float64) + lost).to(smaller.dtype)
     extra: dict[str, Any] = {"probs": smaller.reshape(*probs.shape[:-1], left.numel())}
+    if call.draws is not None:  # in another distribution they fall elsewhere
+        extra["draws"] = None
     ids = tensors.get("token_ids")
     if ids is not None:
         inside = (ids >= 0) & (ids < size)
@@ -177,6 +202,7 @@ def _moved(slots: Tensor, inside: Tensor, pages: Tensor, size: int, count: int) 
 _RULES: Final[Mapping[type[Call], Callable[[Any, dict[str, Tensor], Axes], Mended | None]]] = {
     calls.EmbeddingCall: _embedding,
     calls.LinearCall: _linear,
+    calls.AttentionCall: _attention,
     calls.TokenizerOutputCall: _tokenizer_output,
     calls.SamplerCall: _sampler,
     calls.KVUpdateCall: _kv_update,

@@ -48,7 +48,7 @@ def _metadata_alone(subject: Subject) -> Subject | None:
 
 
 def _edited(subject: Subject, edit: Callable[[list[int]], list[int]]) -> Subject | None:
-    """Other lengths under the same mistakes: totals and longest are as far off as before."""
+    """Other lengths under the same mistakes: totals, longest and ledger as far off as before."""
     call: Any = subject.call
     if call.q is not None or call.qkv is not None:
         return None
@@ -67,6 +67,13 @@ def _edited(subject: Subject, edit: Callable[[list[int]], list[int]]) -> Subject
         if longest >= 0:
             fewer = max(lengths, default=0) - max(new, default=0)
             changed[f"max_seqlen_{side}"] = max(0, longest - fewer)
+        expected = getattr(call, f"lengths_{side}_expected")
+        if expected is not None and expected.shape == (len(lengths),):
+            off = edit([e - n for e, n in zip(expected.tolist(), lengths, strict=True)])
+            kept = torch.tensor([max(0, n + more) for n, more in zip(new, off, strict=True)])
+            changed[f"lengths_{side}_expected"] = kept.to(expected.dtype)
+            if total is not None:
+                changed[f"total_{side}"] = max(0, int(total - expected.sum() + kept.sum()))
     return replace(subject, call=replace(call, **changed))
 
 

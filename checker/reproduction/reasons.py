@@ -217,6 +217,11 @@ def _cu_seqlens(call: calls.VarlenAttentionCall) -> tuple[str, ...]:
             )
             if bad
         ]
+        expected = getattr(call, f"lengths_{side}_expected")
+        if expected is not None and expected.shape != lengths.shape:
+            found.append(f"{side} of other rows than the ledger's")
+        elif expected is not None and not torch.equal(lengths, expected.to(torch.int64)):
+            found.append(f"{side} differs from the ledger")
     return tuple(found)
 
 

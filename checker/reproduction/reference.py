@@ -84,12 +84,13 @@ def _linear(call: calls.LinearCall) -> dict[str, Tensor]:
     bias = None if call.bias is None else _wide(call.bias)
     if call.output is not None:
         found["output"] = functional.linear(_wide(call.x), weight, bias)
+    factors = 1.0 if call.block_weights is None else _wide(call.block_weights)[:, None]
     if call.block_sums is not None:
-        found["block_sums"] = _by_block(weight, call.block_size).sum(dim=1)
+        found["block_sums"] = (_by_block(weight, call.block_size) * factors).sum(dim=1)
     if call.block_norms is not None:
         found["block_norms"] = _by_block(weight, call.block_size).flatten(1).norm(dim=1)
     if call.bias_sums is not None and bias is not None:
-        found["bias_sums"] = _by_block(bias[:, None], call.block_size).sum(dim=(1, 2))
+        found["bias_sums"] = (_by_block(bias[:, None], call.block_size) * factors).sum(dim=(1, 2))
     return found
 
 
@@ -158,6 +159,8 @@ def _logits(call: calls.LogitsCall) -> dict[str, Tensor]:
         if call.weight_norm_max is not None:
             largest = _wide(call.weight).norm(dim=-1).amax()
             found["weight_norm_max"] = largest.reshape(call.weight_norm_max.shape)
+        if call.weight_row_sums is not None:
+            found["weight_row_sums"] = _wide(call.weight).sum(dim=-1)
         if call.hidden is not None:
             logits = _wide(call.hidden) @ _wide(call.weight).T
             if call.softcap is not None:

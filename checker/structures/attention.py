@@ -42,6 +42,32 @@ def attention(call: AttentionCall) -> str:
         found = not_floating(output=call.output) or wrong_shape("output", call.output, expected)
     if not found and call.lse is not None:
         found = not_floating(lse=call.lse) or wrong_shape("lse", call.lse, (rows, heads, positions))
+    return found or _written_sums(call)
+
+
+def _written_sums(call: AttentionCall) -> str:
+    rows, kv_heads, keys, size = call.k.shape
+    wanted = {
+        "key_sums": (rows, kv_heads, size),
+        "key_reach": (rows, kv_heads),
+        "value_sums": (rows, kv_heads, keys),
+        "value_norms": (rows, kv_heads, keys),
+        "value_low": (rows, kv_heads, call.v.shape[3]),
+        "value_high": (rows, kv_heads, call.v.shape[3]),
+    }
+    given = {name: getattr(call, name) for name in wanted if getattr(call, name) is not None}
+    if not given:
+        return ""
+    if len(given) < len(wanted):
+        missing = ", ".join(sorted(set(wanted) - set(given)))
+        return f"sums as written lack {missing}, expected all or none"
+    floats = {name: tensor for name, tensor in given.items() if name != "key_sums"}
+    found = wrong_dtype({torch.float32}, **floats)
+    found = found or wrong_dtype({torch.float64}, key_sums=given["key_sums"])
+    if not found and call.q.shape[2] != 1:
+        found = f"sums as written for {call.q.shape[2]} queries a row, expected 1"
+    for name, tensor in given.items():
+        found = found or wrong_shape(name, tensor, wanted[name])
     return found
 
 

@@ -98,6 +98,7 @@ def linear(call: LinearCall) -> str:
         ("block_sums", call.block_sums, (blocks, hidden)),
         ("block_norms", call.block_norms, (blocks,)),
         ("bias_sums", call.bias_sums, (blocks,)),
+        ("block_weights", call.block_weights, (call.block_size,)),
     ):
         if tensor is not None:
             found = found or not_floating(**{name: tensor}) or wrong_shape(name, tensor, shape)
@@ -143,6 +144,10 @@ def logits(call: LogitsCall) -> str:
     if not found and call.weight_norm_max is not None:
         found = not_floating(weight_norm_max=call.weight_norm_max) or (
             "" if call.weight_norm_max.numel() == 1 else "weight_norm_max: expected one number"
+        )
+    if not found and call.weight_row_sums is not None:
+        found = not_floating(weight_row_sums=call.weight_row_sums) or wrong_shape(
+            "weight_row_sums", call.weight_row_sums, logits.shape[-1:]
         )
     return found
 

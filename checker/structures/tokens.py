@@ -73,6 +73,8 @@ def sampler(call: SamplerCall) -> str:
         found = not_integer(token_ids=call.token_ids) or wrong_shape(
             "token_ids", call.token_ids, rows
         )
+    if not found and call.draws is not None:
+        found = not_floating(draws=call.draws) or wrong_shape("draws", call.draws, rows)
     for name in ("temperature", "top_p", "top_k"):
         value = getattr(call, name)
         if not found and isinstance(value, Tensor):

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from tocsin.checker.checks.numerical.linear_checksum import checksums, signed_weights
 from tocsin.core import calls
 from tocsin.core.calls import Call
 
@@ -150,6 +151,13 @@ def linear(
     return calls.LinearCall(x=x, weight=weight, bias=offset, output=output)
 
 
+def trusted(call: calls.LinearCall) -> calls.LinearCall:
+    """With sums kept from now on, under weights for which no two errors cancel."""
+    call.block_weights = signed_weights(call.block_size)
+    call.block_sums, call.block_norms, call.bias_sums, _ = checksums(call)
+    return call
+
+
 def swiglu(
     g: Generator,
     dtype: torch.dtype,
@@ -183,6 +191,14 @@ def logits(g: Generator, dtype: torch.dtype, *lead: int) -> calls.LogitsCall:
     hidden, weight = normal(g, dtype, *lead, 32, scale=4.0), normal(g, dtype, 90, 32)
     hidden.flatten(0, -2)[0] = 0
     return calls.LogitsCall(logits=hidden @ weight.T, hidden=hidden, weight=weight)
+
+
+def trusted_logits(call: calls.LogitsCall) -> calls.LogitsCall:
+    """With norm and sums of the weight's rows kept from now on."""
+    assert call.weight is not None
+    call.weight_norm_max = call.weight.float().norm(dim=1).amax()
+    call.weight_row_sums = call.weight.double().sum(dim=1).float()
+    return call
 
 
 def all_reduce(g: Generator, dtype: torch.dtype, ranks: int, *shape: int) -> calls.AllReduceCall:
@@ -233,6 +249,20 @@ def attention(
         call.output = functional.scaled_dot_product_attention(
             q, k, v, attn_mask=full, scale=scale, enable_gqa=True
         )
+    return call
+
+
+def as_written(call: calls.AttentionCall) -> calls.AttentionCall:
+    """With the sums that an engine keeps when it writes, one query a row, the mask a tail."""
+    allowed = torch.ones(call.k.shape[0], 1, call.k.shape[2], 1, dtype=torch.bool)
+    if call.mask is not None:
+        allowed = call.mask[:, :, 0, :, None]
+    values = call.v.float()
+    call.key_sums = call.k.double().masked_fill(~allowed, 0).sum(dim=2)
+    call.key_reach = call.k.float().norm(dim=-1).masked_fill(~allowed[..., 0], 0).amax(dim=-1)
+    call.value_sums, call.value_norms = values.sum(dim=-1), values.norm(dim=-1)
+    call.value_low = values.masked_fill(~allowed, torch.inf).amin(dim=2)
+    call.value_high = values.masked_fill(~allowed, -torch.inf).amax(dim=2)
     return call
 
 
@@ -295,6 +325,24 @@ def varlen(
         call.q = normal(g, dtype, sum(q_lens), 4, 8)
         call.k, call.v = normal(g, dtype, sum(k_lens), 2, 8), normal(g, dtype, sum(k_lens), 2, 8)
         call.output = normal(g, dtype, sum(q_lens), 4, 8)
+    return call
+
+
+def computed(call: calls.VarlenAttentionCall) -> calls.VarlenAttentionCall:
+    """With the output of its sequences, causal at the bottom right."""
+    assert call.q is not None
+    assert call.k is not None
+    assert call.v is not None
+    q_at, k_at, parts = call.cu_seqlens_q.tolist(), call.cu_seqlens_k.tolist(), []
+    for row in range(len(q_at) - 1):
+        q, k, v = (
+            tensor[at[row] : at[row + 1]].transpose(0, 1)
+            for tensor, at in ((call.q, q_at), (call.k, k_at), (call.v, k_at))
+        )
+        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+        output = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+        parts.append(output.transpose(0, 1))
+    call.output = torch.cat(parts)
     return call
 
 
@@ -422,6 +470,23 @@ def sampler(
     return calls.SamplerCall(
         probs=probs, token_ids=ids, temperature=temperature, top_p=1.0, top_k=top_k
     )
+
+
+def one_setting_a_row(call: calls.SamplerCall) -> calls.SamplerCall:
+    """Parameters as tensors, as an engine hands them over."""
+    rows = call.probs.shape[0]
+    call.temperature = torch.full((rows,), float(call.temperature or 0.0))
+    call.top_p, call.top_k = torch.ones(rows), torch.full((rows,), -1)
+    return call
+
+
+def drawn(g: Generator, call: calls.SamplerCall) -> calls.SamplerCall:
+    """Tokens at which the distribution function passes a draw, as the engine takes them."""
+    mass = call.probs.double().cumsum(dim=-1)
+    call.draws = torch.rand(call.probs.shape[0], generator=g, dtype=torch.float64)
+    point = call.draws[:, None] * mass[:, -1:]
+    call.token_ids = torch.searchsorted(mass, point, right=True)[:, 0]
+    return call
 
 
 SCHEMA = {

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tocsin.checker.checks.numerical.linear_checksum import blocks, weighted_sum
 from tocsin.checker.contract import Check, check
 from tocsin.core.calls import AttentionCall, BatchCall, LinearCall, LogitsCall
 from tocsin.core.history import Event, EventKind
@@ -102,7 +103,8 @@ def _linear_residual(call: LinearCall, limit: float = 1e-3) -> Tensor:
     """The output recomputed from the block sums."""
     assert call.output is not None
     assert call.block_sums is not None
-    residual = call.output.float().sum(-1) - (call.x.float() @ call.block_sums.sum(0))
+    sums = weighted_sum(blocks(call.output.float(), call.block_size), call.block_weights)
+    residual = sums.sum(-1) - (call.x.float() @ call.block_sums.sum(0))
     if call.bias_sums is not None:
         residual = residual - call.bias_sums.sum()
     scale = call.x.float().norm(dim=-1) * call.block_norms.norm() + 1e-6

@@ -6,102 +6,27 @@ NaN; and for each numerical check one more, with a second, larger fault in its i
 that tries to widen the limit until the first goes unseen.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from tests.checker import faulty_written
 from tests.checker.calls import SCHEMA
-from tocsin.core.calls import Call
+from tests.checker.changes import (
+    Fault,
+    Place,
+    assign,
+    both,
+    flip,
+    huge_row,
+    moved,
+    number_faults,
+    on,
+    put,
+    scaled,
+)
 from tocsin.core.terms import Operator
-
-Fault = Callable[[Any], None]
-Place = tuple[Operator, str]
-
-_WORD = {2: torch.int16, 4: torch.int32}
-
-
-def flip(tensor: Tensor, bit: int, index: int | None = None) -> None:
-    """Flip one bit, counted from the sign (0), of the number at `index`, or of the largest below 2.
-
-    Below 2 the top exponent bit is 0, so flipping it makes the number explode.
-    """
-    flat = tensor.view(-1)
-    size = flat.abs().float()
-    at = int(torch.where(size < 2, size, -1).argmax()) if index is None else index
-    words = flat.view(_WORD[tensor.element_size()])
-    shift = tensor.element_size() * 8 - 1 - bit
-    words[at] ^= -(1 << shift) if bit == 0 else 1 << shift
-
-
-def put(tensor: Tensor, value: float, index: int | None = None) -> None:
-    """Overwrite the largest number of a tensor, or that at `index`."""
-    flat = tensor.view(-1)
-    flat[int(flat.abs().float().argmax()) if index is None else index] = value
-
-
-def on(field: str, change: Callable[..., None], *arguments: Any) -> Fault:
-    """A change of one tensor of the call."""
-
-    def fault(call: Call) -> None:
-        change(getattr(call, field), *arguments)
-
-    return fault
-
-
-def both(*faults: Fault) -> Fault:
-    def fault(call: Call) -> None:
-        for one in faults:
-            one(call)
-
-    return fault
-
-
-def assign(**values: Any) -> Fault:
-    """Replace fields; a function is given the old value."""
-
-    def fault(call: Call) -> None:
-        for name, value in values.items():
-            setattr(call, name, value(getattr(call, name)) if callable(value) else value)
-
-    return fault
-
-
-def number_faults(field: str, *, vanish: bool = True) -> dict[str, Fault]:
-    """What can become of one number of an output."""
-    faults = {
-        "sign": on(field, flip, 0),
-        "explodes": on(field, flip, 1),
-        "infinity": on(field, put, torch.inf),
-        "NaN": on(field, put, torch.nan),
-    }
-    if vanish:
-        faults["vanishes"] = on(field, put, 0.0)
-    return faults
-
-
-def _scaled(factor: float) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor * factor
-
-
-def _moved(field: str, at: int, by: int) -> Fault:
-    def fault(call: Call) -> None:
-        getattr(call, field).view(-1)[at] += by
-
-    return fault
-
-
-def _huge_row(field: str) -> Fault:
-    """Another number of the same row becomes as large as its dtype can hold."""
-
-    def fault(call: Call) -> None:
-        tensor = getattr(call, field)
-        tensor.view(-1, tensor.shape[-1])[-1, 0] = torch.finfo(tensor.dtype).max / 4
-
-    return fault
-
 
 _ROPE, _NORM = (Operator.ROPE, "plain"), (Operator.RMS_NORM, "plain")
 _LINEAR, _SWIGLU = (Operator.LINEAR, "plain"), (Operator.SWIGLU, "plain")
@@ -145,7 +70,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         },
         "k explodes": (_ROPE, on("k_out", flip, 1)),
         "all zero": (_ROPE, assign(q_out=torch.zeros_like)),
-        "wrong scale": (_ROPE, assign(q_out=_scaled(1.1))),
+        "wrong scale": (_ROPE, assign(q_out=scaled(1.1))),
         "not rotated by a scaled table": (
             (Operator.ROPE, "scaled table"),
             lambda call: setattr(call, "q_out", call.q),
@@ -153,11 +78,11 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
     },
     "numerical.rope_signed_sum": {
         **{name: (_ROPE, fault) for name, fault in number_faults("k_out").items()},
-        "turned back": (_ROPE, assign(q_out=_scaled(-1.0))),
-        "rotated with another table": (_ROPE, assign(cos=_scaled(0.9))),
+        "turned back": (_ROPE, assign(q_out=scaled(-1.0))),
+        "rotated with another table": (_ROPE, assign(cos=scaled(0.9))),
         "a large input does not widen it": (
             (Operator.ROPE, "left padding"),
-            both(on("q_out", flip, 0), _huge_row("q_out")),
+            both(on("q_out", flip, 0), huge_row("q_out")),
         ),
     },
     "numerical.rope_table": {
@@ -165,7 +90,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "one cosine flips": (_ROPE, on("cos", flip, 0)),
         "one sine explodes": (_ROPE, on("sin", flip, 1)),
         "NaN": (_ROPE, on("cos", put, torch.nan)),
-        "frequencies change": (_ROPE, assign(inv_freq=_scaled(0.25))),
+        "frequencies change": (_ROPE, assign(inv_freq=scaled(0.25))),
         "angles in low precision": (
             _ROPE,
             assign(
@@ -183,8 +108,8 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "NaN": (_NORM, on("output", put, torch.nan)),
         "all zero": (_NORM, assign(output=torch.zeros_like)),
         "eps raised": ((Operator.RMS_NORM, "small variance"), assign(eps=1e-4)),
-        "scale off": (_NORM, assign(output=_scaled(1.05))),
-        "squares overflow": (_NORM, _huge_row("output")),
+        "scale off": (_NORM, assign(output=scaled(1.05))),
+        "squares overflow": (_NORM, huge_row("output")),
         "weight changed since": (
             _NORM,
             lambda call: assign(weight_trusted=call.weight * 1.1)(call),
@@ -192,8 +117,8 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
     },
     "numerical.rms_dot": {
         **{name: (_NORM, fault) for name, fault in number_faults("output").items()},
-        "whole row negated": (_NORM, assign(output=_scaled(-1.0))),
-        "sign, beside a huge number": (_NORM, both(on("output", flip, 0), _huge_row("output"))),
+        "whole row negated": (_NORM, assign(output=scaled(-1.0))),
+        "sign, beside a huge number": (_NORM, both(on("output", flip, 0), huge_row("output"))),
     },
     "numerical.linear_checksum": {
         **{name: (_LINEAR, fault) for name, fault in number_faults("output").items()},
@@ -203,14 +128,14 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
             lambda call: call.output.sub_(call.bias),
         ),
         "two rows swapped": (_LINEAR, assign(output=lambda y: y.flip(0))),
-        "sign, beside a huge number": (_LINEAR, both(on("output", flip, 0), _huge_row("output"))),
-        "input explodes after the product": (_LINEAR, _huge_row("x")),
+        "sign, beside a huge number": (_LINEAR, both(on("output", flip, 0), huge_row("output"))),
+        "input explodes after the product": (_LINEAR, huge_row("x")),
     },
     "numerical.swiglu": {
         **{name: (_SWIGLU, fault) for name, fault in number_faults("output").items()},
         "another activation": ((Operator.SWIGLU, "GELU"), assign(activation="silu")),
         "up forgotten": (_SWIGLU, assign(output=lambda y: y.abs())),
-        "input explodes after the product": (_SWIGLU, _huge_row("up")),
+        "input explodes after the product": (_SWIGLU, huge_row("up")),
     },
     "numerical.residual": {
         **{
@@ -227,8 +152,8 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "explodes": (_ATTENTION, on("output", flip, 1)),
         "infinity": (_ATTENTION, on("output", put, torch.inf)),
         "NaN": (_ATTENTION, on("output", put, torch.nan)),
-        "mean of everything, twice": (_ATTENTION, assign(output=_scaled(3.0))),
-        "stale values": ((Operator.ATTENTION, "decode, mixed lengths"), assign(v=_scaled(0.1))),
+        "mean of everything, twice": (_ATTENTION, assign(output=scaled(3.0))),
+        "stale values": ((Operator.ATTENTION, "decode, mixed lengths"), assign(v=scaled(0.1))),
     },
     "numerical.attention_row_sum": {
         **{name: (_ATTENTION, fault) for name, fault in number_faults("output").items()},
@@ -248,7 +173,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "rows swapped": (_ATTENTION, assign(output=lambda o: o.flip(0))),
         "sign, beside a huge number": (
             _ATTENTION,
-            both(on("output", flip, 0), _huge_row("output")),
+            both(on("output", flip, 0), huge_row("output")),
         ),
     },
     "numerical.attention_mask": {
@@ -284,7 +209,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         ),
         "above the cap": ((Operator.LOGITS, "plain"), assign(softcap=5.0)),
         "hidden state is lost": ((Operator.LOGITS, "plain"), assign(hidden=torch.zeros_like)),
-        "hidden state overflows": ((Operator.LOGITS, "plain"), assign(hidden=_scaled(torch.inf))),
+        "hidden state overflows": ((Operator.LOGITS, "plain"), assign(hidden=scaled(torch.inf))),
     },
     "numerical.all_reduce": {
         **{
@@ -302,9 +227,9 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
     },
     "memory.cu_seqlens": {
         "decreasing": (_VARLEN, lambda call: call.cu_seqlens_k.copy_(torch.tensor([0, 12, 11]))),
-        "starts late": (_VARLEN, _moved("cu_seqlens_q", 0, 1)),
-        "ends short": (_VARLEN, _moved("cu_seqlens_k", -1, -1)),
-        "ends beyond": (_VARLEN, _moved("cu_seqlens_k", -1, 1)),
+        "starts late": (_VARLEN, moved("cu_seqlens_q", 0, 1)),
+        "ends short": (_VARLEN, moved("cu_seqlens_k", -1, -1)),
+        "ends beyond": (_VARLEN, moved("cu_seqlens_k", -1, 1)),
         "longest too small": (_VARLEN, assign(max_seqlen_k=6)),
         "longest negative": (_VARLEN, assign(max_seqlen_q=-1)),
         "int64": (_VARLEN, assign(cu_seqlens_q=lambda cu: cu.long())),
@@ -314,7 +239,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "wrapped": (_VARLEN, lambda call: call.cu_seqlens_k.copy_(torch.tensor([0, 7, -11]))),
         "metadata alone": (
             (Operator.FLASH_ATTN_VARLEN, "metadata"),
-            _moved("cu_seqlens_k", 1, 3),
+            moved("cu_seqlens_k", 1, 3),
         ),
     },
     "memory.tensor_contract": {
@@ -363,12 +288,12 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "aliased with its tag": (_READ, _wrong_page),
     },
     "state.page_epoch": {
-        "epoch": (_READ, _moved("epochs", 0, 1)),
-        "first position": (_READ, _moved("first_positions", 1, 16)),
-        "length": (_READ, _moved("lengths", -1, -1)),
+        "epoch": (_READ, moved("epochs", 0, 1)),
+        "first position": (_READ, moved("first_positions", 1, 16)),
+        "length": (_READ, moved("lengths", -1, -1)),
     },
     "state.slot_mapping": {
-        "off by one": (_DECODE, _moved("slot_mapping", 0, 1)),
+        "off by one": (_DECODE, moved("slot_mapping", 0, 1)),
         "another row's slot": (
             _DECODE,
             lambda call: call.slot_mapping[0].copy_(call.slot_mapping[2]),
@@ -387,8 +312,8 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "row that is none": (_DECODE, assign(token_rows=torch.tensor([0, 1, 2, 9]))),
     },
     "state.position_ledger": {
-        "batch, off by one": (_BATCH, _moved("position_ids", 3, 1)),
-        "update, off by one": (_DECODE, _moved("position_ids", 0, 1)),
+        "batch, off by one": (_BATCH, moved("position_ids", 3, 1)),
+        "update, off by one": (_DECODE, moved("position_ids", 0, 1)),
         "left padding, tensor length": (
             (Operator.KV_UPDATE, "left padding"),
             lambda call: call.position_ids.copy_(torch.arange(5).repeat(2)),
@@ -397,7 +322,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
             (Operator.KV_UPDATE, "prefill"),
             assign(position_ids=lambda p: p.flip(0)),
         ),
-        "length not advanced": (_DECODE, _moved("seq_lens", 2, -1)),
+        "length not advanced": (_DECODE, moved("seq_lens", 2, -1)),
     },
     "state.kv_shape": {
         "fewer value heads": (_ATTENTION, assign(v=lambda v: v[:, :1])),
@@ -457,8 +382,9 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         ),
     },
     "semantic.sampler": {
+        **faulty_written.SAMPLER,
         "negative": ((Operator.SAMPLER, "sampled"), on("probs", put, -0.5)),
-        "sum": ((Operator.SAMPLER, "sampled"), assign(probs=_scaled(1.1))),
+        "sum": ((Operator.SAMPLER, "sampled"), assign(probs=scaled(1.1))),
         "NaN": ((Operator.SAMPLER, "sampled"), on("probs", put, torch.nan)),
         "id beyond": ((Operator.SAMPLER, "sampled"), lambda call: call.token_ids[0].fill_(40)),
         "id impossible": (
@@ -514,6 +440,7 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
             ("schema never ends", "{}", {"$ref": "#"}),
         )
     },
+    **faulty_written.FAULTS,
 }
 """Check id → name of a fault → the valid call it starts from, and the change."""
 
@@ -556,13 +483,3 @@ def _aliased(call: Any) -> None:
     """Row 0's table names row 2's page, and the slot follows the table."""
     call.block_table[0, 0] = call.block_table[2, 0]
     call.slot_mapping[0] = call.block_table[0, 0] * 4 + call.position_ids[0] % 4
-
-
-def fresh(call: Call) -> Call:
-    """A deep copy, so that a fault never reaches the next test."""
-    copies = {
-        name: value.clone()
-        for name in type(call).__dataclass_fields__
-        if isinstance(value := getattr(call, name), Tensor)
-    }
-    return replace(call, **copies)

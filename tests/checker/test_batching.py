@@ -22,7 +22,7 @@ IDS = torch.arange(2, 26).view(3, 8)
 
 def findings(model: nn.Module, defer: bool, spoil: Callable[[Any], None] | None) -> Any:
     guard = tocsin.attach(model)
-    guard.runtime.evaluation._defer = defer
+    guard.runtime.evaluation.collection.defer = defer
     if spoil is not None:
         for operator in (Operator.LINEAR, Operator.RMS_NORM, Operator.RESIDUAL, Operator.SWIGLU):
             guard.seams.add_fault(operator, Phase.AFTER, spoil)

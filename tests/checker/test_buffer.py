@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tocsin.checker.buffer import VerdictBuffer
+from tocsin.checker import native as operators
+from tocsin.checker.buffer import NOT_RUN, OFF, VerdictBuffer
 
 
 class Dispatches(TorchDispatchMode):
@@ -115,6 +116,63 @@ def test_reset_forgets_a_nan() -> None:
     buffer.write(1, torch.tensor([math.nan, 0.0]), 2)
     buffer.reset(2)
     assert buffer.read(2).alarms() == []
+
+
+def test_a_reset_tells_a_graph_what_is_wanted() -> None:
+    """Proves that a graph's lines begin at -1 or, switched off, at -2; others at 0."""
+    buffer = VerdictBuffer(sites_max=4, rows_max=2)
+    buffer.set_level(2, 0.0)
+    buffer.expect([1, 2])
+    buffer.set_level(0, 0.0)
+    buffer.reset(4)
+    assert buffer.data[:, 0].tolist() == [0.0, NOT_RUN, OFF, 0.0]
+    buffer.set_level(2, 1.0)
+    buffer.set_level(1, 0.0)
+    assert buffer.data[:, 2].tolist() == [0.0, NOT_RUN, OFF, 0.0]  # not within a step
+    buffer.reset(4)
+    assert buffer.data[:, 2].tolist() == [0.0, OFF, NOT_RUN, 0.0]
+    assert buffer.read(4).ran() == [False, False, False, True]
+
+
+READINGS = {
+    "nothing ran": [-1.0, -1.0, -1.0],
+    "zero": [0.0, -1.0, -1.0],
+    "last column": [-1.0, -1.0, 3.0],
+    "NaN first": [math.nan, 2.0, 0.0],
+    "NaN last": [0.0, 2.0, math.nan],
+    "infinite": [0.5, math.inf, 0.0],
+    "limit": [1.0, 0.0, 0.0],
+    "switched off": [-2.0, -2.0, -2.0],
+}
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["in C++", "in torch"])
+def test_a_reading_is_the_worst_of_each_site(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves that both ways of reading say the same, NaN and what did not run included."""
+    if native and not operators.available():
+        pytest.skip("no compiler: the buffer is read with torch")
+    monkeypatch.setattr(operators, "loaded", lambda: native)
+    buffer = VerdictBuffer(sites_max=2 * len(READINGS), rows_max=2)
+    for site, values in enumerate(2 * [*READINGS.values()]):
+        buffer.data[site] = torch.tensor(values)
+        buffer.set_level(site, float(site < len(READINGS)))
+    reading = buffer.read(2 * len(READINGS))
+    expected = [-1.0, 0.0, 3.0, math.nan, math.nan, math.inf, 1.0, -1.0]
+    found = [reading.worst(site) for site in range(len(READINGS))]
+    found[-1] = max(found[-1], -1.0)
+    assert found == pytest.approx(expected, nan_ok=True)
+    assert reading.alarms() == [2, 3, 4, 5]
+    assert [reading.rows(site) for site in range(2, 7)] == [(), (0, 1), (), (1,), ()]
+    assert reading.ran() == [False, *6 * [True], False, *len(READINGS) * [False]]
+
+
+def test_what_alarmed_stays_readable_when_the_next_step_has_begun() -> None:
+    """Proves that a reading is a copy."""
+    buffer = VerdictBuffer(sites_max=2, rows_max=2)
+    buffer.write(1, torch.tensor([0.0, 2.0]), 2)
+    reading = buffer.read(2)
+    buffer.reset(2)
+    assert (reading.alarms(), reading.rows(1), reading.worst(1)) == ([1], (1,), 2.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.bool])

@@ -1,5 +1,6 @@
 """Attached checks change no token of any family, and detach leaves no trace."""
 
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -78,8 +79,10 @@ def test_attached_model_generates_the_same_tokens_and_detach_restores_it(
     before_state = {key: value.clone() for key, value in model.state_dict().items()}
     before_trace = trace(model)
     before = generate(model)
+    signature = inspect.signature(model.forward)
 
     guard = tocsin.attach(model, "full")
+    assert inspect.signature(model.forward) == signature  # generate() hands over by it
     heard = listen(guard)
     with guard.step() as step:
         attached = generate(model)

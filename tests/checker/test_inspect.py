@@ -8,7 +8,8 @@ from torch import Tensor
 
 import tocsin
 from tests.checker.calls import DTYPES, generator
-from tests.checker.faulty import FAULTS, fresh
+from tests.checker.changes import fresh
+from tests.checker.faulty import FAULTS
 from tests.checker.valid import VALID
 from tocsin.checker.inspect import RECORDS, fields_of
 from tocsin.core.calls import Call

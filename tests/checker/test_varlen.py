@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tocsin.checker.attach.flash_attn import GuardedVarlen, sdpa_varlen
+from tocsin.checker.attach.flash_attn import GuardedVarlen
+from tocsin.checker.attach.flash_sdpa import flash_attn_varlen_func
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.varlen import VarlenLock, VarlenMetadata
 from tocsin.checker.watermark import Watermark
-from tocsin.core.calls import VarlenAttentionCall
 from tocsin.core.clock import ManualClock
 from tocsin.core.errors import CheckFailed, ContractError
 from tocsin.core.terms import BreakerState
@@ -111,16 +111,11 @@ class Stand:
         self.launches += 1
         if self.fails:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        call = VarlenAttentionCall(
-            q=q,
-            k=k,
-            v=v,
-            cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k,
-            max_seqlen_q=max_seqlen_q,
-            max_seqlen_k=max_seqlen_k,
-        )
-        output = sdpa_varlen(call, softmax_scale, causal=causal)
+        output = flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale,
+            causal,
+        )  # fmt: skip
+        assert isinstance(output, Tensor)
         if self.poison:
             output[0, 0, 0] = torch.nan
         return output
@@ -144,11 +139,11 @@ def packed(*lengths: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_fallback_is_the_same_attention(causal: bool) -> None:
-    """Proves sdpa_varlen against plain arithmetic, with grouped heads and an empty sequence."""
+    """Proves the fallback against plain arithmetic, with grouped heads and an empty sequence."""
     inputs = packed(3, 5)
     offsets = torch.tensor([0, 3, 3, 8], dtype=torch.int32)
     inputs["cu_seqlens_q"] = inputs["cu_seqlens_k"] = offsets
-    output = sdpa_varlen(VarlenAttentionCall(**inputs), causal=causal)
+    output = flash_attn_varlen_func(**inputs, causal=causal)
     for start, stop in ((0, 3), (3, 8)):
         q, k, v = (inputs[name][start:stop].double() for name in ("q", "k", "v"))
         k, v = (one.repeat_interleave(2, dim=1) for one in (k, v))
@@ -166,7 +161,7 @@ def test_a_query_without_a_key_gets_zeros() -> None:
     inputs = packed(4)
     inputs["k"], inputs["v"] = inputs["k"][:2], inputs["v"][:2]
     inputs["cu_seqlens_k"] = torch.tensor([0, 2], dtype=torch.int32)
-    output = sdpa_varlen(VarlenAttentionCall(**inputs), causal=True)
+    output = flash_attn_varlen_func(**inputs, causal=True)
     assert torch.isfinite(output).all()
     assert (output[:2] == 0).all()
     assert (output[2:] != 0).any()

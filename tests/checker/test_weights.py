@@ -55,6 +55,19 @@ def test_every_single_flip_is_seen_and_repaired(name: str, place: int, bit: int)
     assert torch.equal(tensor, true)
 
 
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (2, 1023), (511, 512)])
+def test_two_words_that_change_places_are_seen(first: int, second: int) -> None:
+    """Proves that the sum knows where in its tile a word stands."""
+    model = nn.Linear(64, 32, bias=False)
+    store = WeightStore(model)
+    words = model.weight.detach().view(-1).view(torch.int64)
+    assert len(words) == 1024
+    words[[first, second]] = words[[second, first]].clone()
+    assert store.verify() == (Tile("weight", 0),)
+    store.repair(Tile("weight", 0))
+    assert store.verify() == ()
+
+
 def test_a_tensor_that_is_not_contiguous_is_repaired_whole() -> None:
     """Proves that a transposed parameter is summed and repaired too."""
     model = Odd()

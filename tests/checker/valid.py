@@ -13,9 +13,12 @@ from tests.checker.calls import (
     additive,
     all_reduce,
     answer,
+    as_written,
     attention,
     batch,
+    computed,
     consecutive,
+    drawn,
     embedding,
     integers,
     kv_read,
@@ -24,6 +27,7 @@ from tests.checker.calls import (
     linear,
     logit_processor,
     logits,
+    one_setting_a_row,
     paged_tail,
     residual,
     rms_norm,
@@ -31,6 +35,8 @@ from tests.checker.calls import (
     sampler,
     swiglu,
     tokenizer,
+    trusted,
+    trusted_logits,
     varlen,
     weight,
 )
@@ -85,6 +91,9 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
         "no batch axis": lambda g, d: linear(g, d, (64,), 10),
         "one number": lambda g, d: linear(g, d, (1, 1), 1),
         "bias, odd blocks": lambda g, d: linear(g, d, (5, 48), 200, bias=True),
+        "trusted, no two errors cancel": lambda g, d: trusted(
+            linear(g, d, (5, 48), 200, bias=True)
+        ),
         "small": lambda g, d: linear(g, d, (4, 64), 130, scale=1e-4),
         "large": lambda g, d: linear(g, d, (4, 64), 130, scale=300.0),
         "largest": lambda g, d: linear(g, d, (16, 1536), 576),
@@ -111,6 +120,15 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
         "decode, mixed lengths": lambda g, d: attention(
             g, d, (1, 32), rows=4, mask=paged_tail((0, 7, 15, 30), 32)
         ),
+        "decode, as written": lambda g, d: as_written(
+            attention(g, d, (1, 32), rows=4, mask=paged_tail((0, 7, 15, 30), 32))
+        ),
+        "decode, as written, sharp": lambda g, d: as_written(
+            attention(g, d, (1, 64), rows=3, mask=paged_tail((9, 63, 40), 64), size=64, sharp=4.0)
+        ),
+        "decode, as written, no mask": lambda g, d: as_written(
+            attention(g, d, (1, 16), eager=True)
+        ),
         "left padding": lambda g, d: attention(g, d, (8, 8), mask=left_padded(8, (3, 0))),
         "left padding, -inf": lambda g, d: attention(
             g, d, (8, 8), mask=additive(left_padded(8, (3, 0)), _INF)
@@ -135,6 +153,7 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
         "metadata": lambda g, d: varlen(g, d, (1, 1, 1), (9, 1, 17), "none"),
         "packed": lambda g, d: varlen(g, d, (3, 5), (3, 5), "qkv"),
         "separate": lambda g, d: varlen(g, d, (1, 4), (7, 4), "q k v"),
+        "computed": lambda g, d: computed(varlen(g, d, (1, 4), (7, 4), "q k v")),
         "one token": lambda g, d: varlen(g, d, (1,), (1,), "qkv"),
         "an empty sequence": lambda g, d: varlen(g, d, (3, 0, 2), (3, 0, 2), "q k v"),
         "largest": lambda g, d: varlen(g, d, (64,) * 8, (256,) * 8, "q k v"),
@@ -163,6 +182,7 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
     Operator.LOGITS: {
         "plain": lambda g, d: logits(g, d, 2, 3),
         "one token": lambda g, d: logits(g, d, 1),
+        "trusted": lambda g, d: trusted_logits(logits(g, d, 2, 3)),
         "largest": lambda g, d: logits(g, d, 64),
     },
     Operator.LOGIT_PROCESSOR: {
@@ -173,6 +193,8 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
     Operator.SAMPLER: {
         "greedy": lambda g, d: sampler(g, d, 4, 0.0),
         "sampled": lambda g, d: sampler(g, d, 4, 0.7),
+        "drawn": lambda g, d: drawn(g, one_setting_a_row(sampler(g, d, 4, 0.7))),
+        "one setting a row": lambda g, d: one_setting_a_row(sampler(g, d, 4, 0.7)),
         "top k": lambda g, d: sampler(g, d, 4, 1.3, top_k=5),
         "one row": lambda g, d: sampler(g, d, 1, 1.0),
     },

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine.tiny import CONFIG, alone, prompt, request, tiny_model
 from tocsin.engine import golden as module
@@ -74,3 +75,13 @@ def test_kept_answers_are_not_computed_again(
     golden(model, None, PROMPTS[:1], CONFIG, cache=tmp_path)
     golden(tiny_model(), None, [replace(PROMPTS[0], max_new_tokens=3)], CONFIG, cache=tmp_path)
     assert len(computed) == 4
+
+
+def test_kept_answers_of_another_kind_of_processor_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache on a shared volume: another vector width has other bits, so it is computed anew."""
+    golden(tiny_model(), None, PROMPTS[:1], CONFIG, tmp_path)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another")
+    golden(tiny_model(), None, PROMPTS[:1], CONFIG, tmp_path)
+    assert len(list(tmp_path.glob("*.json"))) == 2

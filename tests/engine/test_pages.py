@@ -5,7 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.tiny import CONFIG, alone, answers, drain, endings, request, tiny_model
+from tests.engine.tiny import (
+    CONFIG,
+    alone,
+    answers,
+    drain,
+    endings,
+    listened,
+    request,
+    tiny_model,
+)
 from tocsin.core.errors import CapacityError, ContractError
 from tocsin.core.requests import Finish, Request
 from tocsin.engine.config import EngineConfig
@@ -32,7 +41,7 @@ def test_sums_are_those_of_what_was_written() -> None:
 
 def test_any_flipped_bit_is_seen() -> None:
     """Each bit of one value, K and V, written rows and stale ones: the page is named."""
-    engine = ReferenceEngine(tiny_model(), config=CONFIG)
+    engine = listened(tiny_model())
     engine.submit(request("a", 11, new=20))
     for _ in range(5):
         engine.step()
@@ -45,6 +54,20 @@ def test_any_flipped_bit_is_seen() -> None:
             assert engine.pages.verify((page, 1, page)) == (page,)
             word ^= mask
     assert engine.pages.verify((page,)) == ()
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (3, 7), (8, 12)])
+def test_two_words_of_a_row_that_change_places_are_seen(first: int, second: int) -> None:
+    """Two halves of a key swapped, or two heads: the same words, the same plain sum."""
+    engine = listened(tiny_model())
+    engine.submit(request("a", 11, new=20))
+    for _ in range(5):
+        engine.step()
+    page = engine.pages.table("a")[0]
+    words = engine.pages.data[page, 1, 0, 2].view(torch.int64)
+    assert len(words) == 16
+    words[[first, second]] = words[[second, first]].clone()
+    assert engine.pages.verify((page,)) == (page,)
 
 
 def test_zeroed_pages_verify() -> None:

@@ -110,3 +110,23 @@ def test_what_a_fault_does_at_the_sampler_is_what_is_released() -> None:
     choices = sample(logits, [(Sampling(), 0), (HOT, 0)], seams)
     assert choices[1] is not None
     assert choices[1].token == 42
+
+
+def test_a_step_without_filters_announces_no_processor() -> None:
+    """Greedy rows: nothing was masked, so there is no mask to check, and no filter's trace."""
+    seams, heard = Seams(), []
+    for operator in (Operator.LOGIT_PROCESSOR, Operator.SAMPLER):
+        seams.add_check(operator, Phase.AFTER, heard.append)
+    logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(1))
+    chosen = sample(logits, [(Sampling(), 0), None], seams)
+    (call,) = heard
+    assert isinstance(call, SamplerCall)
+    assert call.token_ids is not None
+    assert call.token_ids.tolist() == logits.argmax(dim=-1).tolist()
+    assert chosen[0] is not None
+    assert (call.temperature, call.top_k, call.top_p, call.draws) == (0.0, None, None, None)
+    torch.testing.assert_close(call.probs, torch.softmax(logits, dim=-1))
+    heard.clear()
+    sample(logits, [(Sampling(temperature=1.0, top_k=3), 0), (Sampling(), 0)], seams)
+    assert [call.operator for call in heard] == [Operator.LOGIT_PROCESSOR, Operator.SAMPLER]
+    assert int(heard[0].allowed[0].sum()) == 3

@@ -2,7 +2,16 @@
 
 import torch
 
-from tests.engine.tiny import CONFIG, alone, answers, drain, endings, request, tiny_model
+from tests.engine.tiny import (
+    CONFIG,
+    alone,
+    answers,
+    drain,
+    endings,
+    listened,
+    request,
+    tiny_model,
+)
 from tocsin.core.calls import VarlenAttentionCall
 from tocsin.core.requests import Finish
 from tocsin.core.terms import Operator, Phase
@@ -87,7 +96,7 @@ def test_wrong_cu_seqlens_change_the_answer_and_raise_nothing() -> None:
 
 def test_a_flipped_bit_in_a_stored_value_changes_the_answer() -> None:
     """A large exponent flip in V of an early token: wrong from then on, with success."""
-    engine = ReferenceEngine(tiny_model(), config=CONFIG)
+    engine = listened(tiny_model())
     asked = request("a", 12, new=10)
     engine.submit(asked)
     for _ in range(4):

@@ -13,6 +13,7 @@ from tests.engine.tiny import (
     answers,
     drain,
     endings,
+    listened,
     request,
     tiny_model,
 )
@@ -238,7 +239,7 @@ def test_what_a_step_wrote_that_is_not_released_is_zeroed(action: Action) -> Non
 
 def test_quarantine_recomputes_every_holder() -> None:
     """Two requests share a prefix page that goes bad: both start over, both end right."""
-    engine = ReferenceEngine(tiny_model(), config=CONFIG)
+    engine = listened(tiny_model())
     asked = [request(f"r{n}", 18 + n, new=8) for n in range(2)]
     right = [alone(tiny_model(), one) for one in asked]
     done: list[tuple[str, ...]] = []

@@ -27,6 +27,19 @@ def test_a_folder_in_the_hf_format_is_returned_as_it_is(folder: Path) -> None:
     assert weights.prepare(str(folder)) == folder
 
 
+def test_a_model_that_an_image_brings_is_used_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`$TOCSIN_MODELS` may be read-only: nothing is written, and the cache is not looked at."""
+    brought = tmp_path / "models" / f"smollm2-135m-fp32-v{weights._FORMAT}"
+    brought.mkdir(parents=True)
+    (brought / weights._DONE).write_text("{}")
+    monkeypatch.setenv("TOCSIN_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
+    assert weights.prepare("smollm2-135m") == brought
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
 def test_a_folder_that_is_no_model_says_what_is_missing(folder: Path, missing: str) -> None:
     """One line with what a model folder must hold."""

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tocsin.core.history import Event
 from tocsin.core.protocols import StepAttempt
 from tocsin.core.requests import EngineEvent, FinishEvent, Request, TokenEvent
+from tocsin.core.terms import Operator, Phase
 from tocsin.core.verdict import Settlement
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.engine import ReferenceEngine
@@ -78,6 +79,13 @@ class Notes:
 
     def kinds(self) -> list[str]:
         return [str(event.kind) for event in self.events]
+
+
+def listened(model: nn.Module, config: EngineConfig = CONFIG) -> ReferenceEngine:
+    """An engine whose sums somebody wants: it keeps them, as under any profile but `off`."""
+    engine = ReferenceEngine(model, config=config)
+    engine.seams.add_check(Operator.KV_READ, Phase.BEFORE, lambda call: None)
+    return engine
 
 
 def recorded(engine: ReferenceEngine) -> Recorder:

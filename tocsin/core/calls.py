@@ -102,6 +102,8 @@ class LinearCall(Call):
             was known good; None: computed from `weight`.
         block_norms: [G] float32, Frobenius norms of the same blocks.
         bias_sums: [G] float32 sums of the bias in the same blocks.
+        block_weights: [block_size] float32, factor of each feature of a block in `block_sums`
+            and `bias_sums`; None: all 1.
     """
 
     operator: ClassVar[Operator] = Operator.LINEAR
@@ -112,6 +114,7 @@ class LinearCall(Call):
     block_sums: Tensor | None = None
     block_norms: Tensor | None = None
     bias_sums: Tensor | None = None
+    block_weights: Tensor | None = None
     block_size: int = 128
 
 
@@ -150,6 +153,13 @@ class AttentionCall(Call):
         scale: None means E ** -0.5.
         backend: name of the backend that ran, empty when unknown.
         softcap: Gemma 2's tanh cap on the scores, None without.
+        key_sums: [R,K,E] float64 sum of all keys of a row, from position 0 on, taken when they
+            were written; like the others below for a single query a row only, or None.
+        key_reach: [R,K] float32 largest norm of those keys.
+        value_sums: [R,K,L] float32 sum over the features of each value, as written; anything
+            beyond a row's length.
+        value_norms: [R,K,L] float32 norm of each value, likewise.
+        value_low: [R,K,E] float32 smallest of the values as written; value_high: the largest.
     """
 
     operator: ClassVar[Operator] = Operator.ATTENTION
@@ -163,6 +173,12 @@ class AttentionCall(Call):
     lse: Tensor | None = None
     backend: str = ""
     softcap: float | None = None
+    key_sums: Tensor | None = None
+    key_reach: Tensor | None = None
+    value_sums: Tensor | None = None
+    value_norms: Tensor | None = None
+    value_low: Tensor | None = None
+    value_high: Tensor | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,6 +187,10 @@ class VarlenAttentionCall(Call):
 
     The tensors may be None when only the metadata is known (before a launch); totals then come
     from `total_q` and `total_k`.
+
+    Attributes:
+        lengths_q_expected: [R] int32 or int64, queries of each row as the ledger has them;
+            lengths_k_expected: keys, likewise. None: unknown.
     """
 
     operator: ClassVar[Operator] = Operator.FLASH_ATTN_VARLEN
@@ -185,6 +205,8 @@ class VarlenAttentionCall(Call):
     output: Tensor | None = None
     total_q: int | None = None
     total_k: int | None = None
+    lengths_q_expected: Tensor | None = None
+    lengths_k_expected: Tensor | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -272,6 +294,7 @@ class LogitsCall(Call):
 
     Attributes:
         weight_norm_max: largest row norm of the weight when it was known good.
+        weight_row_sums: [V] float32 sum of each row of the weight when it was known good.
         softcap: Gemma 2's tanh cap on the logits, None without.
     """
 
@@ -280,6 +303,7 @@ class LogitsCall(Call):
     hidden: Tensor | None = None
     weight: Tensor | None = None
     weight_norm_max: Tensor | None = None
+    weight_row_sums: Tensor | None = None
     softcap: float | None = None
 
 
@@ -299,6 +323,8 @@ class SamplerCall(Call):
 
     Attributes:
         temperature: 0 means greedy; None: unknown. A float or one value a row, likewise below.
+        draws: [R] float64 in [0, 1), where in the distribution function of `probs` the draw of a
+            row fell; of no meaning for a greedy row. None: not known.
     """
 
     operator: ClassVar[Operator] = Operator.SAMPLER
@@ -307,6 +333,7 @@ class SamplerCall(Call):
     temperature: float | Tensor | None = None
     top_p: float | Tensor | None = None
     top_k: int | Tensor | None = None
+    draws: Tensor | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,6 +8,7 @@
     ├── HealError          a fault could not be shown to be gone
     ├── BackendError       an attention backend raised
     ├── CapacityError      no room: KV pages, slots, disk, memory
+    ├── ChaosForbidden     a policy, a label or somebody's lease keeps chaos away
     └── EnvironmentFault   a missing model, a busy port, an unreachable cluster
 
 Messages say *where: what was found, what was expected, what to do.*
@@ -54,6 +55,10 @@ class BackendError(TocsinError):
 
 class CapacityError(TocsinError):
     """Something that is finite has run out; the caller may try again later."""
+
+
+class ChaosForbidden(TocsinError):  # noqa: N818 - a statement, like CheckFailed
+    """Nothing may be injected here now; ends a command with exit code 4."""
 
 
 class EnvironmentFault(TocsinError):  # noqa: N818 - it names the thing, not the exception

@@ -10,7 +10,13 @@ class Scope(StrEnum):
 
     WORKER = "worker"  # in the serving process, at a seam, under a lease
     PROCESS = "process"  # on the process, by a chaos actor of its node
+    POD = "pod"  # on the pod of a replica, by the run itself through the Kubernetes API
     CLIENT = "client"  # a request that no honest client would send
+
+    @property
+    def takes_replica(self) -> bool:
+        """A replica is away while it lasts: all others must be well, and no other fault begins."""
+        return self in (Scope.PROCESS, Scope.POD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,14 @@ CHECKS = Metric(
     ("model", "operator", "layer", "result"),
     {"result": RESULTS},
 )
+SAMPLED_CHECKS = Metric(
+    "tocsin_sampled_checks_total",
+    _COUNTER,
+    "Check evaluations in steps that hold a request of the sample, which is checked in full: an "
+    "operator's alarms over all of them are its exception rate",
+    ("model", "operator", "layer", "result"),
+    {"result": ("ok", "alarm")},
+)
 CHECK_FAILURES = Metric(
     "tocsin_check_failures_total",
     _COUNTER,

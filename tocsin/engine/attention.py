@@ -3,6 +3,7 @@
 Axes: R rows · S positions a row · L key positions (whole pages) · H query heads.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,17 @@ IMPLEMENTATION = "tocsin_paged"
 
 @dataclass(slots=True)
 class AttentionContext:
-    """What every attention layer of one step shares; passed through the model by keyword."""
+    """What every attention layer of one step shares; passed through the model by keyword.
+
+    Attributes:
+        written: fields of a depth's AttentionCall that were taken when keys and values were
+            written; empty in a prefill chunk. Whoever announces an attention call asks for them.
+    """
 
     backend: str
     launch: Launch
     seams: Seams
+    written: Callable[[int], Mapping[str, Tensor]]
 
 
 def register() -> None:
@@ -93,6 +100,8 @@ def varlen_call(lengths_q: list[int], lengths_k: list[int]) -> VarlenAttentionCa
         max_seqlen_k=max(lengths_k),
         total_q=sum(lengths_q),
         total_k=sum(lengths_k),
+        lengths_q_expected=torch.tensor(lengths_q),
+        lengths_k_expected=torch.tensor(lengths_k),
         rows=len(lengths_q),
     )
 

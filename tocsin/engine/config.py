@@ -22,6 +22,9 @@ class EngineConfig:
         backends: attention backends from the preferred one to the last resort.
         prefix_cache: whether full prompt pages are kept for later requests.
         torch_threads: threads of torch; None: as they are.
+        kv_scrub_pages: pages whose sums are read before a step, in turn, besides those that are
+            just shared and those of a request that is about to end; None: all pages of the rows,
+            with the native operators while attention's copy of them is made, else before the step.
         recomputes_max: how often one request is recomputed before it is refused.
     """
 
@@ -35,6 +38,7 @@ class EngineConfig:
     prefix_cache: bool = True
     torch_threads: int | None = None
     recomputes_max: int = 8
+    kv_scrub_pages: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -47,6 +51,11 @@ class EngineConfig:
                 raise SpecError(
                     f"engine: {name} is {getattr(self, name)}, expected at least 1; raise it"
                 )
+        if self.kv_scrub_pages is not None and self.kv_scrub_pages < 1:
+            raise SpecError(
+                f"engine: kv_scrub_pages is {self.kv_scrub_pages}, expected at least 1, "
+                "or None for all; raise it"
+            )
         if self.prefill_chunk % self.page_size:
             raise SpecError(
                 f"engine: prefill_chunk is {self.prefill_chunk}, "

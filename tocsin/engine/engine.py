@@ -26,6 +26,7 @@ from tocsin.engine.gate import FixedChoice, OpenGate
 from tocsin.engine.ledger import Ledger
 from tocsin.engine.memory import MemoryReader
 from tocsin.engine.pages import PagePool
+from tocsin.engine.scrub import PageScrub
 from tocsin.engine.sequence import Sequence
 from tocsin.engine.step import STEP_ERRORS, Attempt, Parts
 
@@ -88,6 +89,7 @@ class ReferenceEngine:
             depth=int(facts.num_hidden_layers),
             width=key_heads * head_size,
             page_size=self.config.page_size,
+            heads=key_heads,
             dtype=weight.dtype,
             device=weight.device,
         )
@@ -108,6 +110,7 @@ class ReferenceEngine:
             sink=self._ledger.sink,
             clock=self._ledger.clock,
             memory=MemoryReader(weight.device, self._ledger.clock),
+            scrub=PageScrub(self.pages, self.config.kv_scrub_pages),
             replica=replica,
             vocab_size=int(facts.vocab_size),
             key_heads=key_heads,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,6 +152,8 @@ def _key(model_digest: str, prompt: GoldenPrompt, config: EngineConfig) -> str:
         "engine": {**asdict(config), "queue_max": 0, "pages": 0, "recomputes_max": 0},
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        # A folder may be shared by machines: another vector width is another order of adding up.
+        "isa": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 

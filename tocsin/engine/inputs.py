@@ -3,7 +3,8 @@
 Axes: R rows · S positions a row · T = R*S tokens · n pages a row · P pages.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from tocsin.engine.attention import varlen_call
 from tocsin.engine.pages import NULL_PAGE, SHARED, PagePool
 from tocsin.engine.scheduler import Plan
 from tocsin.engine.sequence import Sequence
+from tocsin.engine.written import Places
 
 OWNER_SHARED, OWNER_ELSEWHERE, OWNER_NOBODY = -1, -2, -3
 """Owners in a KV_READ record that are not a row: the prefix index, a request that is not in this
@@ -30,6 +32,7 @@ class StepInputs:
         slots_expected: [T] slots that the ledger says will be written, -1 where none.
         seq_lens: [R] length of each row after the step, 0 for an idle row.
         owners: [P] row that owns each page.
+        places: where the ledger says that the step writes.
     """
 
     rows: tuple[Sequence | None, ...]
@@ -38,6 +41,7 @@ class StepInputs:
     slots_expected: Tensor
     seq_lens: Tensor
     owners: Tensor
+    places: Places
 
     def slots(self, page_size: int) -> Tensor:
         """[T] flat slot of each token by the block table and positions *as they are now*."""
@@ -78,6 +82,11 @@ def build(plan: Plan, rows: tuple[Sequence | None, ...], pool: PagePool, vocab: 
         slots_expected=slots_of(position_ids, table, rows, pool.page_size),
         seq_lens=torch.tensor(lengths),
         owners=owners,
+        places=Places(
+            table=table.clone(),
+            starts=tuple(span.start for span in plan.positions),
+            counts=tuple(size if one else 0 for one in rows),
+        ),
     )
 
 
@@ -96,33 +105,51 @@ def slots_of(
     return torch.where(inside, slot_RS, -1).flatten()
 
 
-def kv_read(inputs: StepInputs, pool: PagePool) -> KVReadCall:
-    """What the rows' tables promise against what the pages in the step's block table hold."""
+def kv_read(inputs: StepInputs, pool: PagePool, due: Collection[int] | None = None) -> KVReadCall:
+    """What the rows' tables promise against what the pages in the step's block table hold.
+
+    Args:
+        due: pages whose contents are read; the sums of the others repeat the recorded ones.
+            None: all. None of them: there are no sums, which is one zero a page.
+    """
     number = {one.request_id: row for row, one in enumerate(inputs.rows) if one}
-    table = inputs.batch.block_table
+    table = None if inputs.batch.block_table is None else inputs.batch.block_table.tolist()
     found: list[tuple[int, ...]] = []
     for row, sequence in enumerate(inputs.rows):
         if sequence is None or table is None:
             continue
         for index, entry in enumerate(pool.entries(sequence.request_id)):
-            page = int(table[row, index])
+            page = table[row][index]
             tag = pool.tag(page)
             first = index * pool.page_size
             length = max(0, min(pool.page_size, sequence.computed - first))
             expected = (OWNER_SHARED if entry.shared else row, entry.epoch, first, length)
-            owner = OWNER_SHARED if tag.owner == SHARED else OWNER_NOBODY
-            if owner == OWNER_NOBODY and tag.owner:
+            owner = OWNER_NOBODY
+            if tag.owner == SHARED:  # by those who hold it: another prompt's prefix is elsewhere
+                held = sequence.request_id in tag.holders
+                owner = OWNER_SHARED if held else OWNER_ELSEWHERE
+            elif tag.owner:
                 owner = number.get(tag.owner, OWNER_ELSEWHERE)
             found.append((row, page, owner, tag.epoch, tag.first_position, tag.length, *expected))
     columns = torch.tensor(found, dtype=torch.int64).view(-1, 10).unbind(1)
-    unique, inverse = torch.unique(columns[1], return_inverse=True)
-    sums = pool.read_sums(unique.tolist()).flatten(1)[inverse]
+    if due is not None and not due:
+        expected_sums = sums = torch.zeros((len(found), 1), dtype=torch.int64)
+    else:
+        expected_sums = pool.sums[columns[1]].flatten(1)
+    if due is None:
+        unique, inverse = torch.unique(columns[1], return_inverse=True)
+        sums = pool.read_sums(unique.tolist()).flatten(1)[inverse]
+    elif due:
+        sums = expected_sums.clone()
+        at = [index for index, one in enumerate(found) if one[1] in due]
+        if at:
+            sums[at] = pool.read_sums([found[index][1] for index in at]).flatten(1)
     return KVReadCall(
         rows=len(inputs.rows),
         entry_rows=columns[0],
         pages=columns[1],
         sums=sums,
-        sums_expected=pool.sums[columns[1]].flatten(1),
+        sums_expected=expected_sums,
         owners=columns[2],
         epochs=columns[3],
         first_positions=columns[4],
@@ -132,6 +159,20 @@ def kv_read(inputs: StepInputs, pool: PagePool) -> KVReadCall:
         first_positions_expected=columns[8],
         lengths_expected=columns[9],
     )
+
+
+def as_read(call: KVReadCall, changed: Tensor, page_size: int) -> KVReadCall:
+    """The record again, once attention has read the pages.
+
+    Args:
+        changed: [R,n] token rows of each page that were read with another sum than the recorded.
+
+    Returns:
+        `sums` is their number, [entries,1], and what is expected is none.
+    """
+    index = call.first_positions_expected.div(page_size, rounding_mode="floor")
+    counted = changed[call.entry_rows, index][:, None]
+    return replace(call, sums=counted, sums_expected=torch.zeros_like(counted))
 
 
 def _block_table(rows: tuple[Sequence | None, ...], pool: PagePool) -> Tensor:

@@ -76,6 +76,7 @@ class Ledger:
         """The row's verdict is in: its keys and values count, its token leaves."""
         span = attempt.plan.positions[row]
         sequence.computed = span.stop
+        sequence.adopted = False
         self.pool.advance(sequence.request_id, span.stop)
         sequence.label(settlement.degraded)
         # Another backend has other bits: its pages serve their own request only.

@@ -5,6 +5,7 @@ Axes: P pages · B page size · n pages asked for. Page 0 is the null page, whic
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -47,7 +48,16 @@ class PagePool:
 
     Attributes:
         data: [P, depth, 2, B, width] keys (0) and values (1) of all heads.
-        sums: [P, depth, 2, B] int64 wrap-around sum of each token row's bits, as written.
+        by_depth: of each depth the keys and the values, [P, B, heads, E], views of `data`.
+        sums: [P, depth, 2, B] int64 sum of each token row's words as written, see `word_sums`.
+        states: of the tokens of a sequence, from its first one up to the last that it wrote into
+            the page: sum of the keys [depth, P, width] float64 (it grows with every token),
+            smallest and largest value of each feature [depth, P, width], largest key norm of each
+            head [depth, P, heads], all float32; see `written`.
+        marks: [2, depth, P, heads, B] float32 sum (0) and norm (1) of each head's value, as
+            written.
+        unsummed: slots (page * B + offset) written while nobody listened: they have no sum yet.
+        unwritten: the state of no token, one number for each of the four.
         prefix_hits: pages taken from the prefix index so far.
     """
 
@@ -58,6 +68,7 @@ class PagePool:
         depth: int,
         width: int,
         page_size: int,
+        heads: int = 1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -66,6 +77,11 @@ class PagePool:
         Raises:
             ContractError: a token row is not a whole number of 64-bit words.
         """
+        if width % heads:
+            raise ContractError(
+                f"pages: a row of {width} values for {heads} heads, expected a multiple; "
+                "pass the number of key/value heads"
+            )
         if width * dtype.itemsize % 8:
             raise ContractError(
                 f"pages: a row of {width} {dtype} values is {width * dtype.itemsize} bytes, "
@@ -75,6 +91,18 @@ class PagePool:
         shape = (pages + 1, depth, 2, page_size)
         self.data: Tensor = torch.zeros((*shape, width), dtype=dtype, device=device)
         self.sums: Tensor = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.heads = heads
+        by_head = self.data.view(*self.data.shape[:-1], heads, -1)
+        self.by_depth = tuple(by_head[:, at].unbind(1) for at in range(depth))
+        self.unwritten = (0.0, torch.inf, -torch.inf, 0.0)
+        self.states: tuple[Tensor, Tensor, Tensor, Tensor] = (
+            torch.zeros((depth, pages + 1, width), dtype=torch.float64, device=device),
+            torch.zeros((depth, pages + 1, width), device=device),
+            torch.zeros((depth, pages + 1, width), device=device),
+            torch.zeros((depth, pages + 1, heads), device=device),
+        )
+        self.marks: Tensor = torch.zeros((2, depth, pages + 1, heads, page_size), device=device)
+        self.unsummed: set[int] = set()
         self.pages_total = pages
         self.prefix_hits = 0
         self._pages = [_Page() for _ in range(pages + 1)]
@@ -93,11 +121,21 @@ class PagePool:
         )
 
     def verify(self, pages: Sequence[int]) -> tuple[int, ...]:
-        """Those of the pages whose contents no longer have the sums recorded when written."""
+        """Those of the pages whose contents no longer have the sums recorded when written.
+
+        Slots without a sum have nothing to be compared with.
+        """
         unique = list(dict.fromkeys(pages))
         if not unique:
             return ()
-        wrong = (self.read_sums(unique) != self.sums[unique]).flatten(1).any(1)
+        differs = self.read_sums(unique) != self.sums[unique]
+        if self.unsummed:
+            lines = {page: line for line, page in enumerate(unique)}
+            for slot in self.unsummed:
+                page, offset = divmod(slot, self.page_size)
+                if page in lines:
+                    differs[lines[page], :, :, offset] = False
+        wrong = differs.flatten(1).any(1)
         return tuple(page for page, bad in zip(unique, wrong.tolist(), strict=True) if bad)
 
     def zero(self, pages: Sequence[int]) -> None:
@@ -105,6 +143,9 @@ class PagePool:
         for page in pages:
             self.data[page] = 0
             self.sums[page] = 0
+            for state in self.states:
+                state[:, page] = 0
+            self.marks[:, :, page] = 0
 
     def table(self, request_id: str) -> tuple[int, ...]:
         """Pages of a running request in order of position; empty for an unknown request."""
@@ -120,7 +161,7 @@ class PagePool:
         """Sums of the pages as they are now, [n, depth, 2, B] int64."""
         if not pages:
             return self.sums.new_empty((0, *self.sums.shape[1:]))
-        return torch.stack([self.data[page].view(torch.int64).sum(-1) for page in pages])
+        return torch.stack([word_sums(self.data[page]) for page in pages])
 
     def entries(self, request_id: str) -> list[Entry]:
         """The request's table; the caller must not change it."""
@@ -252,12 +293,17 @@ class PagePool:
 
     def drop_prefix_index(self) -> None:
         """Forget all cached prefixes; pages in use stay with their holders."""
-        for page in list(self._cached):
-            self._forget(page)
-            self._cached.pop(page)
-            self._give_back(page)
+        self.drop_cached(list(self._cached))
         for page in list(self._index.values()):
             self._forget(page)
+
+    def drop_cached(self, pages: Iterable[int]) -> None:
+        """Free those of the pages that only the prefix index keeps."""
+        for page in pages:
+            if page in self._cached:
+                self._forget(page)
+                self._cached.pop(page)
+                self._give_back(page)
 
     def audit(self) -> dict[str, Any]:
         """Page conservation: who holds what, counted in two independent ways; JSON-safe."""
@@ -307,3 +353,28 @@ class PagePool:
         state = self._pages[page]
         state.owner, state.holders, state.length = "", {}, 0
         self._free.append(page)
+
+
+def word_sums(rows: Tensor) -> Tensor:
+    """Sum of each row's 64-bit words, each times an odd number of its own, modulo 2^64.
+
+    Odd factors lose no bit of any word, and unequal ones tell which word is where: two that
+    change places change the sum.
+
+    Args:
+        rows: [...,width] contiguous, a whole number of words each.
+
+    Returns:
+        [...] int64.
+    """
+    words = rows.view(torch.int64)
+    factors = _odd_numbers(words.shape[-1], words.device)
+    if words.device.type == "cpu":  # one pass; elsewhere there is no product of integer matrices
+        return words.reshape(-1, words.shape[-1]).mv(factors).view(words.shape[:-1])
+    return (words * factors).sum(dim=-1)
+
+
+@cache
+def _odd_numbers(count: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        return 2 * torch.arange(count, device=device) + 1

@@ -43,13 +43,12 @@ def sample(
     """
     scaled = _scaled(logits, rows)
     processed = _processed(scaled, rows)
-    if seams.wanted(Operator.LOGIT_PROCESSOR):
-        # What the seam holds to account is the mask: it begins where the temperature is done.
+    if processed is not scaled and seams.wanted(Operator.LOGIT_PROCESSOR):
+        # What the seam holds to account is the mask: it begins where the temperature is done, and
+        # where no row has a mask nothing was processed.
         call = LogitProcessorCall(
             before=scaled, after=processed, allowed=processed > float("-inf"), rows=len(rows)
         )
-        if processed is scaled:
-            call.allowed = torch.ones_like(logits, dtype=torch.bool)
         seams.emit(call)
         processed = call.after
     token_ids = processed.argmax(dim=-1)
@@ -115,14 +114,35 @@ def _announce(
     rows: Sequence[tuple[Sampling, int] | None],
     seams: Seams,
 ) -> Tensor:
-    """Tell the sampler's seam; a greedy row's distribution is that of its logits."""
+    """Tell the sampler's seam; a greedy row's distribution is that of its logits.
+
+    Where every row is greedy there are no filters to hold to account, only the choice: to look
+    for the filters' traces in all of [R,V] would take longer than the choice did.
+    """
+    probs = torch.softmax(processed, dim=-1)
+    if all(asks is None or asks[0].greedy for asks in rows):
+        call = SamplerCall(probs=probs, token_ids=token_ids, temperature=0.0, rows=len(rows))
+        seams.emit(call)
+        return token_ids if call.token_ids is None else call.token_ids
     samplings = [Sampling() if asks is None else asks[0] for asks in rows]
+    device = processed.device
+    drawn = [asks is not None and not asks[0].greedy for asks in rows]
+    draws = torch.tensor(
+        [
+            draw_unit(asks[0].seed, "token", asks[1]) if asks and one else 0.0
+            for asks, one in zip(rows, drawn, strict=True)
+        ],
+        dtype=torch.float64,
+    )
+    # A tensor may not be asked by whoever checks: a number says that there is nothing to look for.
+    unlimited = all(one.top_k == -1 for one in samplings)
     call = SamplerCall(
-        probs=torch.softmax(processed, dim=-1),
+        probs=probs,
         token_ids=token_ids,
-        temperature=torch.tensor([one.temperature for one in samplings]),
-        top_p=torch.tensor([one.top_p for one in samplings]),
-        top_k=torch.tensor([one.top_k for one in samplings]),
+        temperature=torch.tensor([one.temperature for one in samplings]).to(device),
+        top_p=torch.tensor([one.top_p for one in samplings]).to(device),
+        top_k=-1 if unlimited else torch.tensor([one.top_k for one in samplings]).to(device),
+        draws=draws.to(device) if any(drawn) else None,
         rows=len(rows),
     )
     seams.emit(call)

@@ -95,6 +95,7 @@ class Scheduler:
                 sequence.computed = self.pool.adopt(
                     sequence.request_id, sequence.request.prompt_ids, self.config.prefill_chunk
                 )
+                sequence.adopted = sequence.computed > 0
             self.running.append(sequence)
 
     def _plan_prefill(self) -> Plan | None:

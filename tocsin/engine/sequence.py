@@ -16,6 +16,7 @@ class Sequence:
         turn: order of admission; the latest is preempted first.
         degraded: reasons that the answer is labelled with.
         recomputes: how often its pages were lost to a fault.
+        adopted: it holds pages from the prefix index that none of its steps has read yet.
         lost_pages: its pages were taken away under it in this step: it must be recomputed.
     """
 
@@ -26,6 +27,7 @@ class Sequence:
     turn: int = -1
     degraded: tuple[str, ...] = ()
     recomputes: int = 0
+    adopted: bool = False
     lost_pages: bool = False
 
     @classmethod
@@ -65,10 +67,17 @@ class Sequence:
             return Finish.STOP
         return Finish.LENGTH if len(self.outputs) >= request.max_new_tokens else None
 
+    def ends_with(self, token: int) -> bool:
+        """Whether the answer would be over with one more token."""
+        request = self.request
+        stops = not request.ignore_eos and token in request.stop_ids
+        return stops or len(self.outputs) + 1 >= request.max_new_tokens
+
     def label(self, reasons: tuple[str, ...]) -> None:
         """Add reasons to the label of the answer."""
         self.degraded = tuple(dict.fromkeys((*self.degraded, *reasons)))
 
     def rewind(self) -> None:
         """Back to the queue: the pages are gone, what was committed is replayed."""
-        self.computed, self.slot, self.turn, self.lost_pages = 0, -1, -1, False
+        self.computed, self.slot, self.turn = 0, -1, -1
+        self.lost_pages = self.adopted = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tocsin.core.calls import KVReadCall
 from tocsin.core.clock import Clock
 from tocsin.core.errors import ContractError, TocsinError
 from tocsin.core.history import Event, EventKind
@@ -16,12 +17,19 @@ from tocsin.core.seams import Seams
 from tocsin.core.terms import Operator, Phase
 from tocsin.engine.attention import AttentionContext, launch_of
 from tocsin.engine.cache import PagedCache
-from tocsin.engine.inputs import StepInputs, build, kv_read
+from tocsin.engine.fused import operators
+from tocsin.engine.inputs import StepInputs, as_read, build, kv_read
 from tocsin.engine.memory import MemoryReader
+from tocsin.engine.noted import catch_up
 from tocsin.engine.pages import PagePool
 from tocsin.engine.sampler import Choice, sample
 from tocsin.engine.scheduler import Plan
+from tocsin.engine.scrub import PageScrub
 from tocsin.engine.sequence import Sequence
+from tocsin.engine.written import WrittenSums
+
+_NEED_SUMS = ((Operator.KV_READ, Phase.BEFORE), (Operator.ATTENTION, Phase.AFTER))
+"""Seams whose checks compare with what was summed when it was written."""
 
 STEP_ERRORS = (TocsinError, RuntimeError, IndexError, ValueError)
 """What a model call raises: ours, torch's, and what a fault in its inputs leads to."""
@@ -43,6 +51,7 @@ class Parts:
     sink: Sink
     clock: Clock
     memory: MemoryReader
+    scrub: PageScrub
     replica: str
     vocab_size: int
     key_heads: int
@@ -58,12 +67,14 @@ class _Written:
     Attributes:
         addresses: [depth,2,tokens] rows of the pool.
         token_rows: [tokens] row of the step that each token belongs to.
+        state: sums of keys and values, as they were before the step; None where none are kept.
         data: [depth,2,tokens,width] and sums: [depth,2,tokens], what was there before; None when
             all of it was the step's own and is zeroed instead.
     """
 
     addresses: Tensor
     token_rows: Tensor
+    state: WrittenSums | None
     data: Tensor | None = None
     sums: Tensor | None = None
 
@@ -73,6 +84,8 @@ class _Written:
         addresses = self.addresses[:, :, chosen].flatten()
         rows, sums = pool.data.view(-1, pool.data.shape[-1]), pool.sums.view(-1)
         with torch.inference_mode():
+            if self.state is not None:
+                self.state.take_back(row)
             if self.data is None or self.sums is None:
                 rows.index_fill_(0, addresses, 0)
                 sums.index_fill_(0, addresses, 0)
@@ -97,6 +110,10 @@ class Attempt:
         self._rows = list(plan.rows)
         self._choices: tuple[Choice | None, ...] = (None,) * len(plan.rows)
         self._written: _Written | None = None
+        self._verifies_reads = parts.scrub.verifies_reads
+        self._due = parts.scrub.due(plan.rows)
+        self._read: KVReadCall | None = None
+        self._inputs: StepInputs | None = None
         self._complete = False
 
     def run(self, backend: str | None = None) -> None:
@@ -109,19 +126,25 @@ class Attempt:
         """
         self.undo()
         self.backend = backend or self.backend
+        self._read = None
         self.logits, self._choices = None, (None,) * len(self._rows)
         parts = self._parts
+        keeps_sums = any(parts.seams.checked(*seam) for seam in _NEED_SUMS)
         with torch.inference_mode():
+            if keeps_sums:
+                catch_up(parts.pool, self._computed)
             inputs = build(self._plan, tuple(self._rows), parts.pool, parts.vocab_size)
+            self._inputs = inputs
             self._announce(inputs)
             if not parts.gate.may_launch():
                 return
             try:
-                self.logits = self._forward(inputs)
+                self.logits = self._forward(inputs, keeps_sums)
             except STEP_ERRORS:
                 self.undo()
                 raise
             self._choices = sample(self.logits, self._asks(), parts.seams)
+            self._announce_ending(inputs)
         self._complete = True
 
     def tokens(self) -> tuple[int, ...]:
@@ -169,6 +192,25 @@ class Attempt:
             )
         return holders
 
+    def verify_reads(self) -> None:
+        """Compare what attention would read with the sums of its writing, and launch nothing.
+
+        A run does so by itself; this is for whoever looks at a step that was not launched.
+        """
+        parts, read, inputs = self._parts, self._read, self._inputs
+        fused, table = operators(parts.pool.data), None
+        if inputs is not None:
+            table = inputs.batch.block_table
+        if read is None or table is None or fused is None or not self._verifies_reads:
+            return
+        pool = parts.pool
+        with torch.inference_mode():
+            pages = table.clamp(min=0)
+            changed = torch.zeros_like(pages)
+            for depth in range(pool.data.shape[1]):
+                fused.read_pages(pool.data, pages, depth, parts.key_heads, pool.sums, changed)
+            parts.seams.emit(as_read(read, changed, pool.page_size), Phase.BEFORE)
+
     # --- for the engine ---
 
     @property
@@ -202,12 +244,26 @@ class Attempt:
         seams = self._parts.seams
         seams.emit(inputs.batch, Phase.BEFORE)
         if seams.wanted(Operator.KV_READ, Phase.BEFORE):
-            seams.emit(kv_read(inputs, self._parts.pool), Phase.BEFORE)
+            self._read = kv_read(inputs, self._parts.pool, self._due)
+            seams.emit(self._read, Phase.BEFORE)
         seams.emit(inputs.varlen, Phase.BEFORE)
         if seams.wanted(Operator.DEVICE_MEMORY, Phase.BEFORE):
             seams.emit(self._parts.memory.reading(), Phase.BEFORE)
 
-    def _forward(self, inputs: StepInputs) -> Tensor:
+    def _announce_ending(self, inputs: StepInputs) -> None:
+        """The pages of a request that is about to end, before its last token may leave."""
+        parts = self._parts
+        tokens = [None if choice is None else choice.token for choice in self._choices]
+        pages = parts.scrub.ending(self._rows, tokens)
+        if pages and parts.seams.wanted(Operator.KV_READ, Phase.BEFORE):
+            parts.seams.emit(kv_read(inputs, parts.pool, pages), Phase.BEFORE)
+
+    def _computed(self, request_id: str) -> int:
+        """Positions of a running request that are committed."""
+        sequence = self._parts.find(request_id)
+        return sequence.computed if sequence is not None else 0
+
+    def _forward(self, inputs: StepInputs, keeps_sums: bool) -> Tensor:
         """The model over the pages: logits [R,V] of each row's last position, float32."""
         parts, batch, rows = self._parts, inputs.batch, len(inputs.rows)
         pool, device, table = parts.pool, parts.pool.data.device, inputs.batch.block_table
@@ -224,6 +280,9 @@ class Attempt:
             position_ids=batch.position_ids,
             owners=inputs.owners,
             key_heads=parts.key_heads,
+            places=inputs.places,
+            keeps_sums=keeps_sums,
+            verifies=self._verifies_reads and parts.seams.checked(Operator.KV_READ, Phase.BEFORE),
         )
         launch = launch_of(
             inputs.varlen,
@@ -240,10 +299,12 @@ class Attempt:
             attention_mask=launch.mask,
             use_cache=True,
             logits_to_keep=1,
-            tocsin_step=AttentionContext(self.backend, launch, parts.seams),
+            tocsin_step=AttentionContext(self.backend, launch, parts.seams, cache.noted),
             **{parts.cache_keyword: cache},
         )
         cache.record_sums()
+        if cache.changed is not None and self._read is not None:  # before a token may leave
+            parts.seams.emit(as_read(self._read, cache.changed, pool.page_size), Phase.BEFORE)
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
@@ -252,10 +313,11 @@ class Attempt:
         pool, slots = self._parts.pool, cache.slots
         per_row = len(slots) // len(inputs.rows)
         token_rows = (slots >= 0).nonzero().flatten().div(per_row, rounding_mode="floor")
-        self._written = _Written(cache.addresses, token_rows)
+        self._written = _Written(cache.addresses, token_rows, cache.state)
         if not torch.equal(slots, inputs.slots_expected):
             flat, shape = cache.addresses.flatten(), cache.addresses.shape
-            self._written.data = pool.data.view(-1, pool.data.shape[-1])[flat].view(*shape, -1)
+            width = pool.data.shape[-1]
+            self._written.data = pool.data.view(-1, width)[flat].view(*shape, width)
             self._written.sums = pool.sums.view(-1)[flat].view(shape)
 
     def _asks(self) -> list[tuple[Sampling, int] | None]:

@@ -43,7 +43,8 @@ _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "
 def prepare(model: str = "smollm2-135m", cache: Path | None = None) -> Path:
     """A folder in the HF format that holds the model: config, fp32 safetensors and tokenizer.
 
-    Made once, whole or not at all; several processes may ask at the same time.
+    Made once, whole or not at all; several processes may ask at the same time. A known model that
+    lies prepared in `$TOCSIN_MODELS`, as in the container image, is used from there as it is.
 
     Args:
         model: a known name, or a folder that is in the HF format already.
@@ -62,8 +63,12 @@ def prepare(model: str = "smollm2-135m", cache: Path | None = None) -> Path:
             f"weights: the model is {model!r}, known are {sorted(MODELS)}; "
             "give one of these or the path of a folder in the HF format"
         )
+    name = f"{model}-fp32-v{_FORMAT}"
+    baked = os.environ.get("TOCSIN_MODELS", "")
+    if cache is None and baked and (Path(baked) / name / _DONE).is_file():
+        return Path(baked) / name
     root = cache or Path(os.environ.get("TOCSIN_CACHE", "~/.cache/tocsin")).expanduser()
-    target = root / f"{model}-fp32-v{_FORMAT}"
+    target = root / name
     if (target / _DONE).is_file():
         return target
     try:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tocsin.checker.contract import check
-from tocsin.checker.operands import wrong_dtype
+from tocsin.checker.operands import not_integer, wrong_dtype
 from tocsin.checker.ratios import alarm, violated
 from tocsin.checker.structure import problem
 from tocsin.core.calls import VarlenAttentionCall
@@ -26,25 +26,29 @@ def cu_seqlens(call: VarlenAttentionCall) -> Tensor:
     """Infinity unless the lengths are int32, start at 0, never fall, end at the total and fit.
 
     A sequence of length zero is legal; a max_seqlen above the longest sequence too (captured
-    graphs use an upper bound), one below it loses keys without an error.
+    graphs use an upper bound), one below it loses keys without an error. Where the ledger's
+    lengths came along, a row with another length is named, and no other; without them an end
+    before its beginning names its row and the neighbours, whose ends they are too, and a wrong
+    total could be any row's doing, and so names all, as a wrong start always does.
 
     Args:
         call: cu_seqlens_q and cu_seqlens_k [R+1] and their max_seqlen; totals from the tensors, or
-            from total_q and total_k.
+            from total_q and total_k; lengths_q_expected and lengths_k_expected [R] where known.
 
     Returns:
-        ratio, [1], float32, 0 or infinity: a wrong length moves every later row too.
+        ratio_R, float32, 0 or infinity; [1] where there are no rows, or the form is wrong.
     """
     if problem(call) or not _well_formed(call):
         return alarm(call)
     total_q, total_k = _totals(call)
-    bad = torch.stack(
-        [
-            *_rules(call.cu_seqlens_q, call.max_seqlen_q, total_q),
-            *_rules(call.cu_seqlens_k, call.max_seqlen_k, total_k),
-        ]
-    )
-    return violated(bad.any().reshape(1))
+    lost_q, bad_q = _rules(call.cu_seqlens_q, call.max_seqlen_q, total_q, call.lengths_q_expected)
+    lost_k, bad_k = _rules(call.cu_seqlens_k, call.max_seqlen_k, total_k, call.lengths_k_expected)
+    lost, bad = lost_q | lost_k, bad_q | bad_k
+    if bad.shape[0] == 0:
+        return violated(lost.reshape(1))
+    if call.rows not in (None, bad.shape[0]):  # rows of something else: nobody can be named
+        return violated((lost | bad.any()).reshape(1))
+    return violated(bad | lost)
 
 
 def _well_formed(call: VarlenAttentionCall) -> bool:
@@ -56,6 +60,11 @@ def _well_formed(call: VarlenAttentionCall) -> bool:
         and all(
             isinstance(length, int) and not isinstance(length, bool) and length >= 0
             for length in (call.max_seqlen_q, call.max_seqlen_k)
+        )
+        and all(
+            expected is None
+            or (not not_integer(expected=expected) and expected.shape == (lengths[0].numel() - 1,))
+            for expected in (call.lengths_q_expected, call.lengths_k_expected)
         )
     )
 
@@ -69,10 +78,21 @@ def _totals(call: VarlenAttentionCall) -> tuple[int | None, int | None]:
     return total_q, total_k
 
 
-def _rules(cu: Tensor, longest: int, total: int | None) -> list[Tensor]:
-    """Scalars, true where a rule is broken."""
+def _rules(
+    cu: Tensor, longest: int, total: int | None, expected: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Scalar, true where the array as a whole is wrong; [R], true where a row is."""
     lengths = cu.to(torch.int64).diff()
-    bad = [cu[0] != 0, ((lengths < 0) | (lengths > longest)).any()]
+    lost = cu[0] != 0
+    if expected is not None:  # as the ledger's own lengths cannot fall, neither can these
+        if total is not None:
+            lost = lost | (expected.sum() != total)
+        return lost, (lengths != expected) | (lengths < 0) | (lengths > longest)
+    fell = lengths < 0
+    bad = fell | (lengths > longest)
+    if lengths.shape[0] > 1:
+        bad[1:] |= fell[:-1]
+        bad[:-1] |= fell[1:]
     if total is not None:
-        bad.append(cu[-1] != total)
-    return bad
+        lost = lost | (cu[-1] != total)
+    return lost, bad

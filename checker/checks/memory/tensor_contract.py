@@ -21,7 +21,7 @@ from tocsin.core.calls import (
     TokenizerOutputCall,
     VarlenAttentionCall,
 )
-from tocsin.core.terms import Priority, Profile
+from tocsin.core.terms import Operator, Priority
 
 AnyCall = (
     TokenizerOutputCall
@@ -46,7 +46,18 @@ AnyCall = (
     priority=Priority.P0,
     impact="a kernel reads the right bytes as the wrong numbers, or memory that is not its own",
     source="thu-ml/SageAttention#386, pytorch/pytorch#163597: strides misread, wrong values",
-    profile=Profile.GUARD,
+    # Under `guard` at the edges: where tensors come from outside of a layer, or from a cache.
+    guard_at=(
+        Operator.TOKENIZER_OUTPUT,
+        Operator.EMBEDDING,
+        Operator.ATTENTION,
+        Operator.FLASH_ATTN_VARLEN,
+        Operator.KV_UPDATE,
+        Operator.LOGITS,
+        Operator.LOGIT_PROCESSOR,
+        Operator.SAMPLER,
+        Operator.ALL_REDUCE,
+    ),
     remedy="correct the caller; the operator's contract stands in docs/contracts.md",
 )
 def tensor_contract(call: AnyCall) -> Tensor:

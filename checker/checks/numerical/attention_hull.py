@@ -25,7 +25,8 @@ def attention_hull(call: AttentionCall, limit_ulp: float = 4.0) -> Tensor:
     prefill chunk. Weak alone, and complete: it looks at every number.
 
     Args:
-        call: v_RKLE, the mask and output_RHSE.
+        call: v_RKLE, the mask and output_RHSE. With value_low and value_high, which were taken
+            when the values were written, v is not read.
         limit_ulp: allowed excess, in unit roundoffs of the output's dtype, of max |V|.
 
     Returns:
@@ -38,7 +39,10 @@ def attention_hull(call: AttentionCall, limit_ulp: float = 4.0) -> Tensor:
     rows, _, positions, _ = call.q.shape
     kv_heads = call.v.shape[1]
     allowed = allowed_keys(call)
-    low, high = _hull(call, allowed)
+    if call.value_low is not None and call.value_high is not None:
+        low, high = call.value_low, call.value_high
+    else:
+        low, high = _hull(call, allowed)
     output = by_kv_head(call.output.to(torch.float32), kv_heads)  # [R,K,G,S,E]
     low, high = low[:, :, None, None], high[:, :, None, None]
     excess = torch.maximum(low - output, output - high).clamp_min(0.0)

@@ -20,7 +20,7 @@ from tocsin.core.terms import Priority
     remedy="run the step on the fallback backend and compare",
 )
 def attention_row_sum(
-    call: AttentionCall, limit_ulp: float = 4.0, scores_max: float = 4e6
+    call: AttentionCall, limit_ulp: float = 4.0, scores_max: float = 64.0
 ) -> Tensor:
     """Residual of sum_d o = sum_j p_j sum_d V_jd with p recomputed in float32, over its limit.
 
@@ -28,22 +28,34 @@ def attention_row_sum(
     allows the roundings of the output, of the weights and of the scores (eager attention rounds
     these to the dtype); its scale is the mixed values' own, which the output cannot inflate.
 
+    Every query of a decoding step is looked at, and every one of a prompt of up to `scores_max`
+    tokens. To look at a longer one whole would cost half of what its attention costs: there, the
+    last query is always among those looked at, for it makes the token, and the others are evenly
+    spread from a place that the bits of the last query draw: another one for each layer and each
+    prompt, the same one when a step is run again. Of the rest, attention_hull and finite see what
+    leaves the values' hull; a change within it is seen for `scores_max` of as many queries as the
+    row has keys. In C++ the sums of values are kept from one decoding step to the next; where they
+    would alarm, the values are read again as they are (checker/native/source/attention_kept.h).
+
     Args:
-        call: q_RHSE, k_RKLE, v_RKLE, mask, output_RHSE and possibly lse_RHS.
+        call: q_RHSE, k_RKLE, v_RKLE, mask, output_RHSE and possibly lse_RHS. With value_sums and
+            value_norms, which were taken when the values were written, v is not read: a value that
+            changed since, or another request's, is then seen too.
         limit_ulp: allowed distance, in unit roundoffs of the output's dtype.
-        scores_max: largest number of scores recomputed a call; beyond it evenly spread queries.
+        scores_max: largest number of scores recomputed for each query and head, on average over
+            the queries; at least one query is looked at.
 
     Returns:
-        ratio_RS, float32, the largest over heads; ratio_R where only some queries were looked at;
-        0 for a query without allowed keys.
+        ratio_RS, float32, the largest over heads; 0 for a query without allowed keys and for one
+        that was not looked at.
     """
     if call.output is None:
         return nothing(call)
     if (early := unready(call, call.q, call.v, call.output)) is not None:
         return early
-    rows, heads, positions, size = call.q.shape
+    rows, _, positions, size = call.q.shape
     kv_heads, keys = call.k.shape[1], call.k.shape[2]
-    at = _spots(positions, max(1, int(scores_max) // (rows * heads * keys)), call.q.device)
+    at = _spots(call.q, max(1, int(scores_max * positions / keys)))
     scores = _scores(call, at)  # [R,K,G,S,L]
     allowed = _picked(allowed_keys(call), at, kv_heads)
     magnitude = scores.abs()
@@ -72,17 +84,25 @@ def attention_row_sum(
         ratio = torch.maximum(ratio, over(off, (16 * U32 + rounded * roundoff) * shift))
     if allowed is not None:
         ratio = torch.where(allowed.any(dim=-1), ratio, 0.0)
-    ratio = ratio.amax(dim=(1, 2))
-    return (ratio.reshape(-1) if at is None else ratio.amax(dim=-1)).to(torch.float32)
+    ratio = ratio.amax(dim=(1, 2)).to(torch.float32)
+    if at is not None:
+        ratio = ratio.new_zeros(rows, positions).index_copy(1, at, ratio)
+    return ratio.reshape(-1)
 
 
-def _spots(positions: int, count: int, device: torch.device) -> Tensor | None:
-    """Evenly spread query positions, the last one among them; None: all."""
+def _spots(q: Tensor, count: int) -> Tensor | None:
+    """[count] query positions, the last one among them; None: all of q_RHSE's."""
+    positions, size = q.shape[2], q.shape[3]
     if positions <= count:
         return None
+    last = torch.full((1,), positions - 1, dtype=torch.int64, device=q.device)
     if count == 1:
-        return torch.full((1,), positions - 1, dtype=torch.int64, device=device)
-    return torch.linspace(0, positions - 1, count, device=device).round().to(torch.int64)
+        return last
+    words = q[0, 0, -1].contiguous().view(torch.int32 if q.element_size() == 4 else torch.int16)
+    factors = 2 * torch.arange(size, device=q.device) + 1
+    drawn = (words.to(torch.int64) * factors).sum() & 1023
+    start = torch.arange(count - 1, dtype=torch.float64, device=q.device) + drawn / 1024.0
+    return torch.cat(((start * (positions - 1) / (count - 1)).floor().to(torch.int64), last))
 
 
 def _pick(tensor_RHSX: Tensor, at: Tensor | None) -> Tensor:
@@ -114,8 +134,11 @@ def _scores(call: AttentionCall, at: Tensor | None) -> Tensor:
 
 def _mix(weights: Tensor, call: AttentionCall, allowed: Tensor | None) -> Tensor:
     """[R,K,G,S,3]: what the weights make of sum_d V, its square, and |V|² of each key."""
-    values = call.v.to(torch.float32)
-    sums, lengths = values.sum(dim=-1), norm(values)
+    if call.value_sums is not None and call.value_norms is not None:
+        sums, lengths = call.value_sums, call.value_norms
+    else:
+        values = call.v.to(torch.float32)
+        sums, lengths = values.sum(dim=-1), norm(values)
     if allowed is not None:
         # NaN behind the mask is legal in a kernel that skips it; one that does not shows it in o.
         hidden = ~allowed.any(dim=-2).any(dim=2)  # [R|1,K|1,L]

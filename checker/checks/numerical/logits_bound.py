@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tocsin.checker.contract import check
-from tocsin.checker.ratios import over
+from tocsin.checker.ratios import over, scale_of
 from tocsin.checker.rounding import U32, largest, norm, smallest_step, unit_roundoff
 from tocsin.checker.structure import unready
 from tocsin.core.calls import LogitsCall
@@ -43,7 +43,7 @@ def logits_bound(call: LogitsCall, limit: float = 1.0) -> Tensor:
         return over(magnitude / min(largest(call.logits.dtype), largest(torch.float32)), limit)
     hidden = call.hidden.reshape(logits.shape[0], -1)
     slack = slack + 2 * hidden.shape[-1] ** 0.5 * U32
-    bound = norm(hidden) * weight_norm.to(torch.float32).reshape(()) * slack
+    bound = norm(hidden) * scale_of(weight_norm).reshape(()) * slack
     return over(magnitude, bound * limit + smallest_step(call.logits.dtype))
 
 

@@ -60,7 +60,9 @@ def _angles(call: RopeCall, inv_freq: Tensor, limit_ulp: float, count: int) -> T
     exact = torch.stack((angle.cos(), angle.sin())).mul(scale).to(torch.float32)  # [2,R,S,E/2]
     table = torch.stack((cos, sin)).to(torch.float32)
     table = table.reshape(*table.shape[:-1], 2, half)  # cos and sin stand twice side by side
-    share = limit_ulp * unit_roundoff(call.cos.dtype) + 4 * U32 * (1 + angle.abs())
+    # Beyond a quarter nothing is left of an angle; a position that exploded widens no limit.
+    own = (4 * U32 * (1 + angle.abs())).clamp_max(0.25)
+    share = limit_ulp * unit_roundoff(call.cos.dtype) + own
     limit = (abs(scale) * share).to(torch.float32)
     ratio = over(table - exact[..., None, :], limit[..., None, :]).amax(dim=(0, 3, 4))
     return ratio.amax(dim=-1, keepdim=True) if spots else ratio

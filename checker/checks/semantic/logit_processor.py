@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tocsin.checker import native
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import violated
 from tocsin.checker.structure import unready
@@ -34,11 +35,23 @@ def logit_processor(call: LogitProcessorCall) -> Tensor:
         return early
     size = call.before.shape[-1]
     before, after = call.before.reshape(-1, size), call.after.reshape(-1, size)
+    allowed = None if call.allowed is None else call.allowed.reshape(-1, size)
+    if native.loaded() and all(_is_plain(one) for one in (before, after, allowed)):
+        return violated(~torch.ops.tocsin.only_masked(before, after, allowed))
     masked = after <= torch.finfo(after.dtype).min
     good = masked | (after == before.to(after.dtype))
     left = ~masked & (after < torch.inf)
-    if call.allowed is not None:
-        allowed = call.allowed.reshape(-1, size)
+    if allowed is not None:
         already = before <= torch.finfo(before.dtype).min
         good = good & (masked == (~allowed | already))
-    return violated(~(good.all(dim=-1) & left.any(dim=-1)))
+    # Bytes are compared many at a time, truths one by one.
+    bytes_good, bytes_left = good.view(torch.uint8), left.view(torch.uint8)
+    return violated((bytes_good.amin(dim=-1) == 0) | (bytes_left.amax(dim=-1) == 0))
+
+
+def _is_plain(tensor: Tensor | None) -> bool:
+    """Whether the operator can read it."""
+    if tensor is None:
+        return True
+    readable = tensor.dtype in (torch.float32, torch.bool) and tensor.is_contiguous()
+    return readable and tensor.device.type == "cpu"

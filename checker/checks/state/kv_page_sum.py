@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tocsin.checker.contract import check
 from tocsin.checker.ratios import alarm, nothing, violated
+from tocsin.checker.rounding import words
 from tocsin.checker.rows import entries_to_rows
 from tocsin.checker.structure import unready
 from tocsin.core.calls import KVReadCall, KVUpdateCall
@@ -50,17 +51,11 @@ def _written(call: KVUpdateCall) -> Tensor:
     if call.new_key.shape[1:].numel() == 0:
         return nothing(call)
     slots = call.slot_mapping.to(torch.int64)
-    real = slots >= 0
-    beyond = slots >= pages * size
+    real = slots != -1  # what else is negative is no padding
+    beyond = (slots < -1) | (slots >= pages * size)
     slots = slots.clamp(0, pages * size - 1)
     bad = beyond
     for cache, new in ((call.key_cache, call.new_key), (call.value_cache, call.new_value)):
         held = cache[slots // size, slots % size]
-        bad = bad | (_bits(held) != _bits(new.to(cache.dtype))).flatten(1).any(dim=1)
+        bad = bad | (words(held) != words(new.to(cache.dtype))).flatten(1).any(dim=1)
     return violated(bad & real)
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    """The words of a floating tensor as integers, so that -0 and NaN compare as they are."""
-    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.contiguous().view(words[tensor.element_size()])

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.checker.calls import DTYPES, generator
-from tests.checker.faulty import FAULTS, fresh
+from tests.checker.changes import fresh
+from tests.checker.faulty import FAULTS
 from tests.checker.valid import VALID
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.ratios import field_names

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from tests.checker import calls as makers
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.core import calls
 from tocsin.core.calls import Call
 
@@ -109,6 +109,18 @@ def _varlen() -> Call:
     return call
 
 
+def _stale() -> Call:
+    """What an engine announces: the ledger's lengths beside those of the launch."""
+    call: Any = makers.varlen(
+        makers.generator(), _F32, (1,) * 8, tuple(n + 1 for n in _LENGTHS), "q k v"
+    )
+    call.lengths_q_expected = call.cu_seqlens_q.diff()
+    call.lengths_k_expected = call.cu_seqlens_k.diff()
+    call.rows = 8
+    call.cu_seqlens_k[4:] -= 1
+    return call
+
+
 def _all_reduce() -> Call:
     call: Any = makers.all_reduce(makers.generator(), _F32, 8, 32, 576)
     flip(call.output, 0)
@@ -146,6 +158,7 @@ REALISTIC: Mapping[str, tuple[str, Callable[[], Call]]] = {
     "an unlikely token": ("semantic.sampler", _sampler),
     "a foreign mask": ("semantic.logit_processor", _processor),
     "lengths that end short": ("memory.cu_seqlens", _varlen),
+    "a stale length": ("memory.cu_seqlens", _stale),
     "a collective": ("numerical.all_reduce", _all_reduce),
     "an id out of range": ("semantic.token_range", _embedding),
 }

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from tests.checker.calls import generator
-from tests.checker.faulty import FAULTS, fresh
+from tests.checker.changes import fresh
+from tests.checker.faulty import FAULTS
 from tests.checker.valid import VALID
 from tocsin.checker.contract import registry
 from tocsin.checker.journal import plain_json

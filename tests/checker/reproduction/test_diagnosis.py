@@ -7,7 +7,8 @@ import torch
 
 from tests.checker import calls as makers
 from tests.checker.calls import generator
-from tests.checker.faulty import FAULTS, flip, fresh
+from tests.checker.changes import flip, fresh
+from tests.checker.faulty import FAULTS
 from tests.checker.valid import VALID
 from tocsin.checker.reproduction.diagnosis import diagnose
 from tocsin.core.terms import Operator

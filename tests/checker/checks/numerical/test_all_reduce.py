@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checker.calls import DTYPES, all_reduce, generator
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.all_reduce import all_reduce as check
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from tests.checker.calls import DTYPES, attention, generator, left_padded, paged_tail
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.attention_row_sum import attention_row_sum
 from tocsin.core.calls import AttentionCall
 
@@ -88,14 +88,41 @@ def test_a_returned_lse_is_held_to_the_scores() -> None:
 
 
 def test_long_prompts_are_spot_checked_with_the_last_query_among_them() -> None:
-    """Memory stays bounded; the answer then is one ratio a row."""
+    """Cost stays bounded; a query that was not looked at says nothing."""
     call = attention(generator(), torch.float32, (64, 64), causal=True)
-    few = attention_row_sum(call, scores_max=2 * 4 * 64 * 5)
-    assert few.shape == (2,)
+    few = attention_row_sum(call, scores_max=5)
+    assert few.shape == (128,)
     assert bool((few <= 1).all())
+    assert int(few.count_nonzero()) == 2 * 5
     assert call.output is not None
     call.output[1, 0, 63] += 1
-    assert (attention_row_sum(call, scores_max=1) > 1).tolist() == [False, True]
+    assert (attention_row_sum(call, scores_max=1) > 1).nonzero().flatten().tolist() == [127]
+
+
+def test_every_position_of_a_long_prompt_has_its_turn() -> None:
+    """Other prompts draw other queries; the same one draws the same, so that a run again agrees."""
+    seen = torch.zeros(64, dtype=torch.bool)
+    for seed in range(60):
+        call = attention(generator(seed), torch.float32, (64, 64), causal=True)
+        assert call.output is not None
+        call.output += 1.0
+        alarmed = attention_row_sum(call, scores_max=8.0) > 1
+        assert torch.equal(alarmed, attention_row_sum(call, scores_max=8.0) > 1)
+        assert int(alarmed.sum()) == 2 * 8
+        seen |= alarmed.view(2, 64).any(dim=0)
+    assert bool(seen.all())
+
+
+def test_a_prompt_of_ordinary_length_is_looked_at_whole() -> None:
+    """The declared limit: 64 tokens, or one of four in a prompt of 256."""
+    call = attention(generator(), torch.float32, (64, 64), causal=True)
+    assert call.output is not None
+    call.output += 1.0
+    assert bool((attention_row_sum(call) > 1).all())
+    call = attention(generator(), torch.float32, (256, 256), causal=True)
+    assert call.output is not None
+    call.output += 1.0
+    assert int((attention_row_sum(call) > 1).sum()) == 2 * 64
 
 
 @pytest.mark.parametrize("huge", [1e6, 1e19, 3e38])

@@ -5,8 +5,12 @@ import torch
 from torch.nn import functional
 
 from tests.checker.calls import DTYPES, generator, linear
-from tests.checker.faulty import flip
-from tocsin.checker.checks.numerical.linear_checksum import checksums, linear_checksum
+from tests.checker.changes import flip
+from tocsin.checker.checks.numerical.linear_checksum import (
+    checksums,
+    linear_checksum,
+    signed_weights,
+)
 from tocsin.core.calls import LinearCall
 
 EXPONENT = {torch.float16: 5, torch.bfloat16: 8, torch.float32: 8}
@@ -84,6 +88,43 @@ def test_a_weight_that_exploded_does_not_widen_the_limit_of_a_trusted_one() -> N
         flip(call.weight, 1, index)
         call.output = functional.linear(call.x, call.weight)
         assert alarms(call)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_two_errors_that_cancel_in_a_plain_sum_are_seen_under_weights(dtype: torch.dtype) -> None:
+    """Opposite errors, and equal ones: ones are blind to the first, signs to half of both."""
+    weights = signed_weights(128)
+    assert bool((weights.abs() >= 0.74).all())
+    assert weights.abs().unique().numel() == 128
+    for first, second in ((0, 1), (5, 90), (63, 64), (100, 127)):
+        for factor in (1.0, -1.0):
+            call = linear(generator(), dtype, (2, 64), 256)
+            plain = linear(generator(), dtype, (2, 64), 256)
+            call.block_weights = weights
+            call.block_sums, call.block_norms, _, _ = checksums(call)
+            assert not alarms(call)
+            for one in (call, plain):
+                assert one.output is not None
+                one.output[1, 128 + first] += 40.0
+                one.output[1, 128 + second] += 40.0 * factor
+            assert alarms(call), (first, second, factor)
+            assert alarms(plain) == (factor > 0)
+
+
+def test_the_weights_are_the_same_in_every_process() -> None:
+    """Sums that are kept in a file stay good: the pattern is part of the format."""
+    weights = signed_weights(128)
+    assert torch.equal(weights, signed_weights(128))
+    assert weights[:4].sign().tolist() == [-1.0, -1.0, 1.0, 1.0]
+    assert int(weights.abs().argmax()) == 107
+
+
+def test_a_norm_with_a_flipped_sign_alarms() -> None:
+    """A negative limit would pass everything."""
+    call = linear(generator(), torch.float32, (2, 64), 256)
+    call.block_sums, call.block_norms, _, _ = checksums(call)
+    call.block_norms[1].neg_()
+    assert alarms(call)
 
 
 def test_a_bias_is_part_of_the_sums() -> None:

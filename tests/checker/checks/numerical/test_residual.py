@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checker.calls import DTYPES, generator, residual
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.residual import residual as check
 from tocsin.core.calls import ResidualCall
 

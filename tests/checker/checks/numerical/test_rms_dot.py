@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checker.calls import DTYPES, generator, rms_norm
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.rms_dot import rms_dot
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checker.calls import DTYPES, consecutive, generator, rope
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.rope_signed_sum import rope_signed_sum
 
 

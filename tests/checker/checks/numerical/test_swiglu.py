@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from tests.checker.calls import DTYPES, generator, normal, swiglu
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.numerical.swiglu import swiglu as check
 from tocsin.core.calls import SwiGLUCall
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tocsin.checker import native
 from tocsin.checker.checks.semantic.sampler import sampler
 from tocsin.core.calls import SamplerCall
 
@@ -97,3 +98,72 @@ def test_half_precision_sums_have_their_roundings() -> None:
     probs = torch.randn(2, 49_152).softmax(-1).bfloat16()
     assert rows(SamplerCall(probs=probs, token_ids=probs.argmax(-1), temperature=0.0)) == []
     assert rows(SamplerCall(probs=probs * 1.01)) == [0, 1]
+
+
+def troubled(rows_: int, size: int) -> torch.Tensor:
+    """Rows of probabilities: filtered, tied, negative, with NaN, all zero, one infinite."""
+    probs = torch.softmax(torch.randn(rows_, size) * 3, dim=-1)
+    probs[probs < probs.median()] = 0.0
+    probs[1, :5], probs[2, size // 2] = probs[1].max(), -0.25
+    probs[3, size - 1], probs[4] = float("nan"), 0.0
+    probs[5, 0], probs[6, 3] = float("inf"), -0.0
+    return probs
+
+
+@pytest.mark.parametrize("size", [3, 16, 37, 1000])
+def test_the_operator_says_what_torch_says(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves that one native pass finds the rows that the passes of torch find, row by row."""
+    if not native.available():
+        pytest.skip(native.reason())
+    probs = torch.stack([one for _ in range(4) for one in troubled(9, max(size, 8))[:, :size]])
+    ids = torch.randint(-1, size + 1, (len(probs),))
+    sampled = call(
+        probs=probs,
+        token_ids=ids,
+        temperature=torch.rand(len(probs)).round(),
+        top_p=torch.ones(len(probs)),
+        top_k=torch.randint(-1, size + 2, (len(probs),)),
+        draws=torch.rand(len(probs), dtype=torch.float64),
+    )
+    operator = sampler(sampled)
+    monkeypatch.setattr(native, "loaded", lambda: False)
+    torch.testing.assert_close(operator, sampler(sampled), rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("way", ["operator", "torch"])
+def test_each_way_counts_what_top_k_left(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves, a count on either side of the limit, that neither way is off by one."""
+    if way == "torch":
+        monkeypatch.setattr(native, "loaded", lambda: False)
+    elif not native.available():
+        pytest.skip(native.reason())
+    probs = torch.zeros(1, 40)
+    probs[0, [2, 17, 18, 39]] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    for top_k, wrong in ((3, [0]), (4, []), (-1, [])):
+        filtered = call(probs=probs, token_ids=torch.tensor([18]), top_k=torch.tensor([top_k]))
+        assert rows(filtered) == wrong
+    # The draw falls on the token at which the mass passes it: 0.1, 0.3, 0.6, 1.
+    for draw, token in ((0.05, 2), (0.2, 17), (0.45, 18), (0.99, 39)):
+        for other in (2, 17, 18, 39):
+            drawn = call(
+                probs=probs, token_ids=torch.tensor([other]), draws=torch.tensor([draw]).double()
+            )
+            assert rows(drawn) == ([] if other == token else [0])
+
+
+def test_no_limit_costs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves that -1 looks for no trace of a filter in [R,V]; a tensor is not asked."""
+    monkeypatch.setattr(native, "loaded", lambda: False)
+    seen: list[int] = []
+    where = torch.where
+
+    def counting(*args: torch.Tensor) -> torch.Tensor:
+        seen.append(args[0].numel())
+        return where(*args)
+
+    monkeypatch.setattr(torch, "where", counting)
+    for top_k in (-1, None):
+        assert rows(call(top_k=top_k)) == []
+    assert seen == []
+    assert rows(call(top_k=torch.tensor([-1, 4]))) == []
+    assert seen

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checker.calls import DTYPES, generator, kv_read, kv_update
-from tests.checker.faulty import flip
+from tests.checker.changes import flip
 from tocsin.checker.checks.state.kv_page_sum import kv_page_sum
 from tocsin.core.calls import KVUpdateCall
 

@@ -1,0 +1,1 @@
+"""Other people's detectors behind one interface, for the same tables as ours."""

@@ -1,0 +1,1 @@
+"""`make bench`: what checking costs, paired and interleaved, beside what it catches."""
