@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,15 +23,19 @@ from tocsin.chaos.watch import Watch
 from tocsin.core.chaos_meter import ChaosMeter, Unmetered
 from tocsin.core.clock import Clock
 from tocsin.core.errors import EnvironmentFault
+from tocsin.core.guard import Guard
 from tocsin.core.history import Event, EventKind, RequestRecord
 from tocsin.core.system import GoldenAnswer, System
 
 Answer = TypeVar("Answer")
 
 _TICK_S = 0.15
+_GUARD_S = 2.0
 _READY_S = 60.0
 _QUIET_S = 15.0
 _HEAL_S = 20.0
+_HURRIED_HEAL_S, _HURRIED_QUIET_S = 8.0, 3.0
+"""After SIGTERM: whoever sent it waits 30 s before SIGKILL, and the verdict must be written."""
 
 
 @dataclass(slots=True)
@@ -39,7 +43,11 @@ class Conductor:
     """One run; `conduct` may end early at any point, `case` tells what is known by then.
 
     Attributes:
+        guards: asked before anything is armed, and again and again while the run lasts.
+        announce_s: least time between the meter's word that a run is on and the first fault, so
+            that whoever scrapes it knows before the first alert.
         aborted: why it was stopped; empty: it was not.
+        hurried: by somebody who waits only some seconds for the verdict.
     """
 
     spec: Experiment
@@ -49,6 +57,8 @@ class Conductor:
     log: WriteAheadLog
     progress: Progress
     meter: ChaosMeter = field(default_factory=Unmetered)
+    guards: Sequence[Guard] = ()
+    announce_s: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] = field(default_factory=dict)
     golden: Mapping[str, GoldenAnswer] = field(default_factory=dict)
@@ -58,6 +68,7 @@ class Conductor:
     load: Load | None = None
     dispatcher: Dispatcher | None = None
     aborted: str = ""
+    hurried: bool = False
     notes: list[str] = field(default_factory=list)
     _next_event: int = 0
     _begun_ns: int = 0
@@ -81,13 +92,21 @@ class Conductor:
         self._begun_ns = self.clock.now_ns()
         self.meter.running(True)
         remove = self._hear_signals()
+        watching: asyncio.Task[None] | None = None
         try:
             await self._prepare()
             if not self.aborted:
+                await self._ask_guards()
+                watching = asyncio.create_task(self._mind_guards())
+            if not self.aborted:
                 await self._warm_up()
+            await self._announce()
             if not self.aborted:
                 await self._attack()
         finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
             try:
                 await self._heal()
             finally:
@@ -157,6 +176,19 @@ class Conductor:
                 )
             await asyncio.sleep(_TICK_S)
 
+    async def _ask_guards(self) -> None:
+        """Whether all guards let the run go on; if not, it stops."""
+        for guard in self.guards:
+            reason = await asyncio.to_thread(guard.why_not)
+            if reason and not self.aborted:
+                self.abort(reason)
+
+    async def _mind_guards(self) -> None:
+        """Ask them as long as the run lasts."""
+        while self.guards and not self.aborted:
+            await asyncio.sleep(_GUARD_S)
+            await self._ask_guards()
+
     async def _long(self, call: Callable[[], Answer]) -> Answer | None:
         """A call that may take minutes; None when the run was stopped before its end."""
         return await patiently(call, lambda: bool(self.aborted), lambda: self._tell("golden"))
@@ -191,6 +223,13 @@ class Conductor:
                 await asyncio.gather(*pending, return_exceptions=True)
                 break
         self.warmup = list(load.records.values())
+
+    async def _announce(self) -> None:
+        """Wait until those who scrape know of the run; golden answers and warm-up count."""
+        until_ns = self._begun_ns + int(self.announce_s * 1e9)
+        while not self.aborted and self.clock.now_ns() < until_ns:
+            self._tell("warm-up")
+            await asyncio.sleep(_TICK_S)
 
     async def _attack(self) -> None:
         """Load and faults together, until both have ended and service was steady again."""
@@ -273,7 +312,7 @@ class Conductor:
         if self.dispatcher is None:
             return
         self._tell("heal", self.load)
-        await self.dispatcher.heal_all(_HEAL_S)
+        await self.dispatcher.heal_all(_HURRIED_HEAL_S if self.hurried else _HEAL_S)
         self._tell("drain", self.load)
         await self._quiesce()
         await self._drain_events()
@@ -283,7 +322,8 @@ class Conductor:
 
     async def _quiesce(self) -> None:
         """Wait until no replica has work, then note each one's page counts as an audit."""
-        deadline_ns = self.clock.now_ns() + int(_QUIET_S * 1e9)
+        patience_s = _HURRIED_QUIET_S if self.hurried else _QUIET_S
+        deadline_ns = self.clock.now_ns() + int(patience_s * 1e9)
         since_ns = self.clock.now_ns()
         while True:
             replicas = [one for one in await asyncio.to_thread(self.system.replicas) if one.alive]
@@ -293,7 +333,7 @@ class Conductor:
                 break
             if self.clock.now_ns() > deadline_ns:
                 self.notes.append(
-                    f"not all replicas came to rest in {_QUIET_S:g} s: "
+                    f"not all replicas came to rest in {patience_s:g} s: "
                     f"{len(busy)} busy, {len(replicas) - len(fresh)} silent"
                 )
                 break
@@ -315,17 +355,24 @@ class Conductor:
         loop = asyncio.get_running_loop()
         heard = []
         for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number) or signal.SIG_DFL
             try:
-                loop.add_signal_handler(number, self.abort, f"{number.name} was received")
+                loop.add_signal_handler(number, self._signalled, number)
             except (ValueError, RuntimeError, NotImplementedError):
                 continue  # not in the main thread: whoever runs us minds the signals
-            heard.append(number)
+            heard.append((number, before))
 
         def remove() -> None:
-            for number in heard:
+            for number, before in heard:
                 loop.remove_signal_handler(number)
+                signal.signal(number, before)
 
         return remove
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """A person's Ctrl-C takes its time to heal; who sends SIGTERM does not wait for long."""
+        self.hurried = self.hurried or number is signal.SIGTERM
+        self.abort(f"{number.name} was received")
 
     def _say(self, text: str) -> None:
         self.notes.append(f"{(self.clock.now_ns() - self._begun_ns) / 1e9:.1f} s: {text}")

@@ -16,6 +16,7 @@ from tocsin.core.discovery import discover
 from tocsin.core.draw import draw_below, draw_unit
 from tocsin.core.errors import BackendError, SpecError
 from tocsin.core.faulting import Evidence, Scope
+from tocsin.core.pods import Pod, Pods
 from tocsin.core.protocols import PageStore
 from tocsin.core.terms import Operator, Phase, Priority
 
@@ -63,8 +64,9 @@ class ProcessTarget:
     Attributes:
         pid: the process, started_ticks: its start time in clock ticks since boot.
         clock: for the short waits until the kernel shows what was done.
-        replacement: pid of the process that serves in its place, None while there is none;
-            the function itself is None where nobody replaces it.
+        replacement: pid of the process that serves in its place, None while there is none,
+            `ELSEWHERE` for one of another machine; the function itself is None where nobody
+            replaces it.
     """
 
     pid: int
@@ -73,6 +75,29 @@ class ProcessTarget:
     seed: int
     clock: Clock
     replacement: Callable[[], int | None] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+ELSEWHERE = 0
+"""In place of a pid: the replacement lives on another machine, and only its heartbeats tell."""
+
+
+@dataclass(slots=True)
+class PodTarget:
+    """What a fault on a pod can reach: the pods of the release, and the one that it is aimed at.
+
+    Attributes:
+        pod: as it was read when it was aimed at.
+        clock: for the short waits until the API shows what was done.
+        replaced: whether a replica that came up since has generated.
+    """
+
+    pods: Pods
+    pod: Pod
+    params: Mapping[str, Any]
+    seed: int
+    clock: Clock
+    replaced: Callable[[], bool]
     memory: dict[str, Any] = field(default_factory=dict)
 
 
@@ -97,8 +122,8 @@ class Fault:
 
     Attributes:
         id: `family.name`, which is also the path of its file.
-        inject: changes one place and returns the readings before and after; for scopes PROCESS
-            and CLIENT see the declarations there.
+        inject: changes one place and returns the readings before and after; for scopes PROCESS,
+            POD and CLIENT see the declarations there.
         operators, phase: the seams at which a WORKER fault reaches in; empty in other scopes.
         expect: detectors of which at least one must see it: check ids, or `service.…`.
         priority: of the alert it must cause.

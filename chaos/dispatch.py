@@ -74,8 +74,8 @@ class Dispatcher:
                 self._dead_since.setdefault(index, self.clock.now_ns())
         await self.follow()
         due = [one for one in self.records if one.state == "planned" and self._due(one)]
-        # A fault on a process needs all replicas free: while one waits, no other fault begins.
-        due.sort(key=lambda one: one.planned.scope is not Scope.PROCESS)
+        # One that takes a replica needs all of them free: while it waits, no other fault begins.
+        due.sort(key=lambda one: not one.planned.scope.takes_replica)
         waits = False
         for record in due:
             if waits and record.planned.scope is Scope.WORKER:
@@ -83,7 +83,7 @@ class Dispatcher:
             target = self._target(record)
             if target is not None:
                 await self._order(record, target)
-            elif record.planned.scope is Scope.PROCESS:
+            elif record.planned.scope.takes_replica:
                 waits = True
 
     async def follow(self) -> None:
@@ -168,14 +168,14 @@ class Dispatcher:
         safety = self.spec.safety
         if any(one.replica == place.replica for one in busy):
             return False
-        if any(one.planned.scope is Scope.PROCESS for one in busy):
+        if any(one.planned.scope.takes_replica for one in busy):
             return False
         if len(busy) >= safety.max_concurrent_faults:
             return False
         hit = {one.replica for one in busy} | {place.replica}
         if len(hit) > safety.max_targets * len(self.fleet.places):
             return False
-        if record.planned.scope is Scope.PROCESS:
+        if record.planned.scope.takes_replica:
             # Only a replica that suffers nothing keeps the service alive meanwhile.
             healthy = [one for one in self.fleet.alive() if one.replica != place.replica]
             return not busy and len(healthy) >= safety.keep_alive
@@ -219,7 +219,7 @@ class Dispatcher:
             ttl_s=self.spec.safety.ttl_s,
             params=dict(one.params),
         )
-        give = self.system.strike if one.scope is Scope.PROCESS else self.system.arm
+        give = self.system.strike if one.scope.takes_replica else self.system.arm
         try:
             await asyncio.to_thread(give, place.replica, order)
         except (TocsinError, OSError) as error:
@@ -292,7 +292,7 @@ class Dispatcher:
         if not record.fired:
             return
         held_s = one.expect.within_s
-        if one.scope is Scope.PROCESS:
+        if one.scope.takes_replica:
             held_s = max(_PROCESS_HEAL_S, 2 * one.expect.recover_within_s)
         if self.clock.now_ns() > record.fired_ns + int(held_s * 1e9):
             await self._take_back(record)

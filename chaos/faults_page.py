@@ -23,6 +23,7 @@ each must flag the sins that the oracle self-test commits against it.
 WHERE = {
     Scope.WORKER: "in the serving process, at a seam",
     Scope.PROCESS: "on the process, by a chaos actor of its node",
+    Scope.POD: "on the pod of a replica, by the run itself through the Kubernetes API",
     Scope.CLIENT: "in a request that no honest client would send",
 }
 

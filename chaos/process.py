@@ -1,4 +1,4 @@
-"""Faults on processes: who a process is, and the order book of the chaos actor of a node."""
+"""Faults on processes: who a process is, and the striker of the chaos actor of a node."""
 
 import os
 import signal
@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.chaos.contract import Fault, ProcessTarget, faults
-from tocsin.core.clock import Clock
+from tocsin.chaos.contract import Fault, ProcessTarget
+from tocsin.chaos.strikes import Strikes
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Order, OrderStatus, Scope
 
-Report = Callable[[OrderStatus], None]
 _POLL_S = 0.01
 
 
@@ -78,24 +77,8 @@ def wait_for(target: ProcessTarget, wanted: Callable[[str], bool], timeout_s: fl
     return state
 
 
-@dataclass(slots=True)
-class _Struck:
-    """One order that was carried out."""
-
-    fault: Fault
-    target: ProcessTarget
-    status: OrderStatus
-    deadline_ns: int
-
-
-class Striker:
+class Striker(Strikes):
     """Carries out PROCESS orders on its node, at once; ticked, it sees them heal or heals them."""
-
-    def __init__(self, clock: Clock, report: Report) -> None:
-        """Nothing is struck yet; `report` hears of every change of an order's state."""
-        self._clock = clock
-        self._report = report
-        self._struck: dict[str, _Struck] = {}
 
     def strike(
         self, order: Order, pid: int, replacement: Callable[[], int | None] | None = None
@@ -107,58 +90,13 @@ class Striker:
             pid: a process of this machine.
             replacement: pid of the process that serves instead, None while nobody does.
         """
-        if order.occurrence in self._struck:
-            return self._struck[order.occurrence].status
-        try:
-            fault, target = self._aim(order, pid, replacement)
-        except SpecError as error:
-            status = OrderStatus(order.occurrence, "disarmed", error=str(error))
-            self._report(status)
-            return status
-        deadline_ns = self._clock.now_ns() + int(order.ttl_s * 1e9)
-        armed = OrderStatus(order.occurrence, "armed")
-        struck = _Struck(fault, target, armed, deadline_ns)
-        self._struck[order.occurrence] = struck
-        self._carry_out(struck)
-        return struck.status
-
-    def tick(self) -> None:
-        """See which faults have healed; heal those whose lease ran out."""
-        for struck in self._struck.values():
-            if struck.status.state != "fired":
-                continue
-            if self._is_healed(struck):
-                self._settle(struck, "healed")
-            elif self._clock.now_ns() >= struck.deadline_ns:
-                self._heal(struck)
-
-    def renew(self, ttl_s: float) -> None:
-        """The controller is alive: every lease begins anew."""
-        for struck in self._struck.values():
-            struck.deadline_ns = self._clock.now_ns() + int(ttl_s * 1e9)
-
-    def disarm(self, occurrence: str) -> None:
-        """Heal what an order did; unknown and settled occurrences are left alone."""
-        struck = self._struck.get(occurrence)
-        if struck is not None and struck.status.state in ("fired", "unhealed"):
-            self._heal(struck)
-
-    def statuses(self) -> tuple[OrderStatus, ...]:
-        """Where every order stands, in the order of their arrival."""
-        return tuple(struck.status for struck in self._struck.values())
+        return self._strike(order, lambda: self._aim(order, pid, replacement))
 
     def _aim(
         self, order: Order, pid: int, replacement: Callable[[], int | None] | None
     ) -> tuple[Fault, ProcessTarget]:
         """The fault and the process, or why not."""
-        if os.environ.get("CHAOS_DISABLE") == "1":
-            raise SpecError(f"{order.occurrence}: CHAOS_DISABLE is 1; unset it to allow chaos")
-        fault = faults().get(order.kind)
-        if fault is None or fault.scope is not Scope.PROCESS:
-            raise SpecError(
-                f"{order.occurrence}: {order.kind} is no fault on processes; "
-                f"known are {[f.id for f in faults().values() if f.scope is Scope.PROCESS]}"
-            )
+        fault = self._fault(order, Scope.PROCESS)
         reading = look(pid)
         if pid <= 1 or pid == os.getpid() or reading is None or reading.dead:
             raise SpecError(
@@ -170,47 +108,3 @@ class Striker:
             pid, reading.started_ticks, params, order.seed, self._clock, replacement
         )
         return fault, target
-
-    def _carry_out(self, struck: _Struck) -> None:
-        occurrence = struck.status.occurrence
-        try:
-            evidence = struck.fault.inject(struck.target)
-        except (OSError, SpecError, ValueError, TypeError) as error:
-            struck.status = OrderStatus(occurrence, "disarmed", error=f"{struck.fault.id}: {error}")
-        else:
-            struck.status = OrderStatus(
-                occurrence,
-                "fired" if evidence.fired else "disarmed",
-                evidence=evidence,
-                fired_ns=self._clock.now_ns() if evidence.fired else 0,
-                error="" if evidence.fired else f"{evidence.place}: still reads {evidence.after}",
-            )
-        self._report(struck.status)
-
-    def _heal(self, struck: _Struck) -> None:
-        error = ""
-        if struck.fault.heal_with is not None and not self._is_healed(struck):
-            try:
-                struck.fault.heal_with(struck.target)
-            except OSError as failure:
-                error = f"{struck.fault.id}: heal: {failure}"
-        self._settle(struck, "healed" if self._is_healed(struck) else "unhealed", error)
-
-    def _is_healed(self, struck: _Struck) -> bool:
-        verify = struck.fault.verify_heal_with
-        return verify is None or verify(struck.target)
-
-    def _settle(self, struck: _Struck, state: str, error: str = "") -> None:
-        before = struck.status
-        healed_ns = self._clock.now_ns() if state == "healed" else 0
-        struck.status = OrderStatus(
-            before.occurrence,
-            state,
-            before.evidence,
-            before.fired_ns,
-            before.fired_step,
-            healed_ns,
-            error,
-        )
-        if struck.status != before:
-            self._report(struck.status)

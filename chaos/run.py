@@ -6,8 +6,10 @@ import errno
 import os
 import platform
 import shlex
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from tocsin.chaos.verdict import EXIT_INVALID, EXIT_SPEC, RunVerdict
 from tocsin.core.chaos_meter import ChaosMeter, Unmetered
 from tocsin.core.clock import Clock, SystemClock
 from tocsin.core.errors import SpecError, TocsinError
+from tocsin.core.guard import Guard
 from tocsin.core.system import System
 
 _PACKAGES = ("tocsin", "torch", "transformers", "ray", "numpy", "pydantic", "pyarrow")
@@ -54,6 +57,9 @@ def run(
     arguments: str = "",
     keep: Callable[[Path], None] = lambda run_dir: None,
     meter: ChaosMeter | None = None,
+    bring: Callable[[], None] = lambda: None,
+    guards: Sequence[Guard] = (),
+    announce_s: float = 0.0,
 ) -> int:
     """Run an experiment, judge it and write its files.
 
@@ -67,6 +73,10 @@ def run(
         keep: called with the run's folder between the end of the run and its judgement: it puts
             there what the servers left on disk.
         meter: counts faults as they come and go; None: nobody does.
+        bring: called before `keep`, for what must come from other hosts; not after SIGTERM, whose
+            sender does not wait for it.
+        guards: any of them may keep the run from beginning and end it.
+        announce_s: least time between the meter's first word and the first fault.
 
     Returns:
         Exit code: 0 pass, 1 violated, 2 unknown or vacuous, 3 invalid, 4 aborted, 5 not healed,
@@ -96,14 +106,18 @@ def run(
     except OSError as error:
         view.note(_disk_words(run_dir, error))
         return EXIT_INVALID
-    conductor = Conductor(spec, plan, system, time, log, view, meter or Unmetered())
+    heard = meter or Unmetered()
+    conductor = Conductor(spec, plan, system, time, log, view, heard, guards, announce_s)
     failure = _conduct(conductor, run_dir)
-    log_error = _closing(log)
-    if isinstance(failure, SpecError):
-        view.note(str(failure))
-        return EXIT_SPEC
-    _attempt(view, run_dir, "what the servers left", lambda: keep(run_dir))
-    return _finish(run_dir, store_dir, conductor.case(), extra, view, replay, log_error)
+    with _undisturbed():
+        log_error = _closing(log)
+        if isinstance(failure, SpecError):
+            view.note(str(failure))
+            return EXIT_SPEC
+        if not conductor.hurried:
+            _attempt(view, run_dir, "what other hosts have", bring)
+        _attempt(view, run_dir, "what the servers left", lambda: keep(run_dir))
+        return _finish(run_dir, store_dir, conductor.case(), extra, view, replay, log_error)
 
 
 def check(run_dir: Path, progress: Progress | None = None) -> int:
@@ -123,6 +137,19 @@ def check(run_dir: Path, progress: Progress | None = None) -> int:
     failed = _write_verdict(run_dir, case, verdict, view, replay)
     view.end(verdict, run_dir, _last_lines(run_dir, verdict, replay))
     return verdict.exit_code or (EXIT_INVALID if failed else 0)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """SIGTERM does not end the writing of a verdict: it takes seconds, and SIGKILL is later."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _conduct(conductor: Conductor, run_dir: Path) -> BaseException | None:

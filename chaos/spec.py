@@ -4,7 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from tocsin.core.terms import Priority, Profile
 
@@ -16,6 +24,15 @@ _ABORT = re.compile(
     r"(?:\s+for\s+(\d+(?:\.\d+)?\s*(?:ms|s|m|h)))?\s*$"
 )
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+DAY_S = 86_400.0
+LATEST = "latest"
+"""Name of the link in a store that leads to the newest run; no experiment may have it."""
+
+
+def _free(value: str) -> str:
+    if value == LATEST:
+        raise ValueError(f"expected another name than {LATEST!r}, which leads to the newest run")
+    return value
 
 
 def parse_duration_s(value: object) -> float:
@@ -30,7 +47,7 @@ def parse_duration_s(value: object) -> float:
     return float(match[1]) * _UNITS_S[match[2]]
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration_s)]
+Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(le=DAY_S)]
 Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -223,7 +240,7 @@ class Experiment(_Model):
 
     api_version: Literal["chaos/v1"] = Field(alias="apiVersion")
     kind: Literal["Experiment"]
-    name: str = Field(pattern=_NAME)
+    name: Annotated[str, AfterValidator(_free)] = Field(pattern=_NAME)
     hypothesis: str = ""
     seed: int = Field(ge=0, lt=2**63)
     system: SystemSpec = SystemSpec()

@@ -1,20 +1,34 @@
 """From an experiment file to a checked `Experiment`; every mistake is one line with its remedy."""
 
+import base64
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from tocsin.chaos.contract import Fault, faults, properties
-from tocsin.chaos.spec import Experiment, FaultSpec
+from tocsin.chaos.spec import Experiment, FaultSpec, SystemSpec
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Scope
 from tocsin.core.terms import Profile
+from tocsin.core.yaml_text import NotYamlError, read_yaml
+
+_REACH = {
+    Scope.PROCESS: ("processes", ("isolated", "cluster_destructive")),
+    Scope.POD: ("pods", ("cluster_destructive",)),
+}
+"""What a fault acts on, and the values of `safety.scope` that allow it."""
 
 EXPERIMENTS = Path(__file__).parent / "experiments"
+
+FROM_ENVIRONMENT = "env:"
+"""`env:NAME` is the text in $NAME, as a caller on another machine sends it; $NAME_NAME is what
+its author calls it."""
+
+_ENCODED = "base64:"
 
 
 def builtin_experiments() -> tuple[str, ...]:
@@ -32,7 +46,8 @@ def load_experiment(
     """Read an experiment.
 
     Args:
-        source: path of a YAML file, or the name of a builtin experiment (`-` and `_` are one).
+        source: path of a YAML file, the name of a builtin experiment (`-` and `_` are one), or
+            `env:NAME` for the text in an environment variable.
         seed: in place of the file's.
         profile: in place of the file's.
         catalogue: known faults by id; None: the declared ones.
@@ -40,24 +55,63 @@ def load_experiment(
     Raises:
         SpecError: it cannot be read, or says something that it must not.
     """
-    path = _find(source)
+    name, text = experiment_text(source)
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read ({error}); name a readable YAML file") from None
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise SpecError(f"{path}: is not YAML: {reason}; correct the syntax") from None
+        document = read_yaml(text)
+    except NotYamlError as error:
+        raise SpecError(f"{name}: is not YAML: {error}; correct the syntax") from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path}: holds {type(document).__name__}, expected a mapping that begins with "
+            f"{name}: holds {type(document).__name__}, expected a mapping that begins with "
             "apiVersion: chaos/v1"
         )
     if seed is not None:
         document["seed"] = seed
     if profile is not None:
         document["system"] = {**(document.get("system") or {}), "profile": str(profile)}
-    return parse_experiment(document, name=str(path), catalogue=catalogue)
+    return parse_experiment(document, name=name, catalogue=catalogue)
+
+
+def experiment_text(source: str | Path) -> tuple[str, str]:
+    """What an experiment is called in messages, and its YAML text.
+
+    Raises:
+        SpecError: there is none, or it cannot be read.
+    """
+    if str(source).startswith(FROM_ENVIRONMENT):
+        variable = str(source).removeprefix(FROM_ENVIRONMENT)
+        text = os.environ.get(variable)
+        if text is None:
+            raise SpecError(
+                f"{source}: the environment has no {variable}, expected the text of an "
+                "experiment in it; set it, or name a file"
+            )
+        return written_name(source), _decoded(text, str(source))
+    path = _find(source)
+    try:
+        return str(path), path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read ({error}); name a readable YAML file") from None
+
+
+def _decoded(text: str, source: str) -> str:
+    """A text may come as `base64:…`, where something on its way would read `$` in it."""
+    if not text.startswith(_ENCODED):
+        return text
+    try:
+        return base64.b64decode(text.removeprefix(_ENCODED), validate=True).decode()
+    except ValueError as error:
+        raise SpecError(
+            f"{source}: is not base64 of a text ({error}); send the file again"
+        ) from None
+
+
+def written_name(source: str | Path) -> str:
+    """What the author of an experiment calls it; for `env:NAME` that is in $NAME_NAME."""
+    if not str(source).startswith(FROM_ENVIRONMENT):
+        return str(source)
+    variable = str(source).removeprefix(FROM_ENVIRONMENT)
+    return os.environ.get(f"{variable}_NAME") or str(source)
 
 
 def parse_experiment(
@@ -74,13 +128,29 @@ def parse_experiment(
     try:
         spec = Experiment.model_validate(document)
     except ValidationError as error:
-        raise SpecError(f"{name}: {_one_line(error)}") from None
+        raise SpecError(f"{name}: {first_mistake(error, Experiment)}") from None
     known = faults() if catalogue is None else catalogue
     _check_ids(spec, name)
     resolved = tuple(
         _resolve(fault, f"{name}: faults[{i}]", known) for i, fault in enumerate(spec.faults)
     )
     spec = spec.model_copy(update={"faults": resolved})
+    return on_system(spec, spec.system, name, known)
+
+
+def on_system(
+    spec: Experiment,
+    system: SystemSpec,
+    name: str,
+    catalogue: Mapping[str, Fault] | None = None,
+) -> Experiment:
+    """The experiment on another system than its own.
+
+    Raises:
+        SpecError: its faults are not safe there.
+    """
+    known = faults() if catalogue is None else catalogue
+    spec = spec.model_copy(update={"system": system})
     for i, fault in enumerate(spec.faults):
         _check_safety(spec, fault, known[fault.kind], f"{name}: faults[{i}]")
     return spec
@@ -143,11 +213,12 @@ def _resolve(fault: FaultSpec, place: str, known: Mapping[str, Fault]) -> FaultS
 
 def _check_safety(spec: Experiment, fault: FaultSpec, declared: Fault, place: str) -> None:
     """Refuse what the safety section forbids; see also the spacing done by the run."""
-    if declared.scope is Scope.PROCESS:
-        if spec.safety.scope == "in_process":
+    if declared.scope.takes_replica:
+        what, needed = _REACH[declared.scope]
+        if spec.safety.scope not in needed:
             raise SpecError(
-                f"{place}.kind: {fault.kind} acts on processes, safety.scope is in_process; "
-                "set safety.scope to isolated, or remove the fault"
+                f"{place}.kind: {fault.kind} acts on {what}, safety.scope is {spec.safety.scope}; "
+                f"set safety.scope to {needed[0]}, or remove the fault"
             )
         if spec.system.replicas - 1 < spec.safety.keep_alive:
             raise SpecError(
@@ -157,7 +228,7 @@ def _check_safety(spec: Experiment, fault: FaultSpec, declared: Fault, place: st
         if fault.when.clock == "decode_step":
             raise SpecError(
                 f"{place}.when.clock: found decode_step, expected request for {fault.kind}: "
-                "the chaos actor does not see a replica's steps"
+                "who strikes does not see a replica's steps"
             )
     if declared.scope is Scope.CLIENT and fault.when.clock != "request":
         raise SpecError(
@@ -177,10 +248,13 @@ def _check_safety(spec: Experiment, fault: FaultSpec, declared: Fault, place: st
         )
 
 
-def _one_line(error: ValidationError) -> str:
-    """The first mistake in words, and how many more there are.
+def first_mistake(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first mistake of a person's file in words, and how many more there are.
 
     A key that is not known comes first: a missing one is often the same key, misspelt.
+
+    Args:
+        model: what the file was read as.
     """
     details = sorted(
         error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden"
@@ -188,7 +262,7 @@ def _one_line(error: ValidationError) -> str:
     first = details[0]
     place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
-        names = _names_at(Experiment, first["loc"][:-1])
+        names = _names_at(model, first["loc"][:-1])
         unknown = str(first["loc"][-1])
         text = f"{place}: unknown key, known here are {', '.join(names)}{_hint(unknown, names)}"
     elif first["type"] == "missing":

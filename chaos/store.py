@@ -14,7 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from tocsin.chaos import plan as planning
 from tocsin.chaos.case import Case, OccurrenceRecord, Prompt
 from tocsin.chaos.plan import Plan
-from tocsin.chaos.spec import Experiment
+from tocsin.chaos.spec import LATEST, Experiment
 from tocsin.core.clock import Clock
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Evidence
@@ -53,7 +53,10 @@ def point_latest(store_dir: Path, run_dir: Path) -> None:
     link = store_dir / f".latest-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(run_dir, store_dir), target_is_directory=True)
-    os.replace(link, store_dir / "latest")
+    try:
+        os.replace(link, store_dir / LATEST)
+    finally:
+        link.unlink(missing_ok=True)  # still there where something else has that name
 
 
 def write_atomic(path: Path, data: bytes) -> None:

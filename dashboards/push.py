@@ -29,6 +29,7 @@ def p0_alert(
     starts_s: float,
     failure_id: str = "",
     drill: bool = False,
+    also: Mapping[str, str] | None = None,
     options: RenderOptions | None = None,
 ) -> dict[str, Any]:
     """One alert as Alertmanager's API takes it.
@@ -42,6 +43,7 @@ def p0_alert(
         starts_s: seconds since the epoch.
         failure_id: makes the reproduction that of this failure, not of the operator's latest.
         drill: the model is attacked on purpose.
+        also: labels that the rule of this place adds besides, such as its namespace.
     """
     unit = alerts()[alert_id]
     known = {"model": model, "operator": operator, **({DRILL: "true"} if drill else {})}
@@ -50,7 +52,7 @@ def p0_alert(
         words |= {"failure_id": failure_id, "repro": f"tocsin reproduce {failure_id}"}
     starts = datetime.datetime.fromtimestamp(starts_s, tz=datetime.UTC)
     return {
-        "labels": {"alertname": unit.name, **unit.labels, **known},
+        "labels": {"alertname": unit.name, **unit.labels, **(also or {}), **known},
         "annotations": words,
         "startsAt": starts.isoformat(timespec="milliseconds"),
     }

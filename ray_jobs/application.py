@@ -6,22 +6,20 @@ from typing import Any, cast
 
 import httpx
 import ray
+import torch
 from ray import serve
-from ray.serve import Deployment
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.serve import Application, Deployment
 
 from tocsin.core.errors import EnvironmentFault
-from tocsin.ray_jobs.board import BOARD, NAMESPACE, Board
-from tocsin.ray_jobs.cluster import check_port, forget_board
+from tocsin.ray_jobs.board_actor import ensure_board
+from tocsin.ray_jobs.cluster import APPLICATION, check_port, make_room
 from tocsin.ray_jobs.gateway import Gateway
-from tocsin.ray_jobs.hub import ensure_hub, forget_hubs
+from tocsin.ray_jobs.head import ON_HEAD
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.pager import paging_of_environment
 from tocsin.ray_jobs.worker import Worker
 
-APPLICATION = "tocsin"
 _READY_S = 180.0
-_HEAD = "node:__internal_head__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,53 +35,20 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
     """Start everything and wait until a real token came out of it.
 
     Raises:
-        EnvironmentFault: the port is taken, or the application does not become ready.
+        EnvironmentFault: the port is taken, another application of ours serves on the cluster, or
+            this one does not become ready.
     """
     check_port(host, port)
-    forget_board()
-    forget_hubs()
-    node = ray.get_runtime_context().get_node_id()
-    here = NodeAffinitySchedulingStrategy(node, soft=False)
-    board: Any = (
-        ray.remote(Board)
-        .options(
-            name=BOARD,
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=0,
-            max_concurrency=1000,
-            scheduling_strategy=here,
-        )
-        .remote()
-    )
-    board.watch.remote(node, paging_of_environment(f"http://{host}:{port}"))
-    ensure_hub(node)
+    make_room()
+    board = ensure_board(paging_of_environment(f"http://{host}:{port}"))
+    ray.get(board.deployed_by.remote(ray.get_runtime_context().get_job_id()))
     serve.start(
         proxy_location="HeadOnly",
         http_options={"host": host, "port": port, "request_timeout_s": None},
         logging_config={"log_level": "ERROR"},
     )
-    worker = (
-        cast("Deployment", Worker)
-        .options(
-            num_replicas=options.replicas,
-            max_ongoing_requests=4 * options.slots,
-            health_check_period_s=1.0,
-            health_check_timeout_s=30.0,
-            graceful_shutdown_timeout_s=2.0,
-            ray_actor_options={"num_cpus": 1, "num_gpus": _gpus_each(options.replicas)},
-        )
-        .bind(options)
-    )
-    gateway = (
-        cast("Deployment", Gateway)
-        .options(
-            max_ongoing_requests=1000,
-            graceful_shutdown_timeout_s=2.0,
-            # Beside the proxy: losing any other node must not cut the clients off.
-            ray_actor_options={"num_cpus": 0, "resources": {_HEAD: 0.001}},
-        )
-        .bind(options, worker, token)
+    gateway = bind(
+        options, replicas=options.replicas, gpus_each=_gpus_each(options.replicas), token=token
     )
     try:
         serve.run(gateway, name=APPLICATION, route_prefix="/", blocking=False)
@@ -95,6 +60,48 @@ def deploy(options: ServeOptions, *, host: str, port: int, token: str = "") -> S
     served = Served(f"http://{host}:{port}", board, options)
     _wait_until_ready(served)
     return served
+
+
+def bind(
+    options: ServeOptions,
+    *,
+    replicas: int,
+    cpus_each: float = 1.0,
+    gpus_each: float = 0.0,
+    gateways: int = 1,
+    gateway_placement: str = "head",
+    token: str | None,
+) -> Application:
+    """Workers and gateway of one application; Serve is not asked for anything yet.
+
+    Args:
+        gateway_placement: `head`: beside the head's proxy, where losing any other node does not
+            cut the clients off; `workers`: where there is a CPU.
+        token: of `POST /health/checker_status`; None: the gateway's own environment says it.
+    """
+    worker = (
+        cast("Deployment", Worker)
+        .options(
+            num_replicas=replicas,
+            max_ongoing_requests=4 * options.slots,
+            health_check_period_s=1.0,
+            health_check_timeout_s=30.0,
+            graceful_shutdown_timeout_s=2.0,
+            ray_actor_options={"num_cpus": cpus_each, "num_gpus": gpus_each},
+        )
+        .bind(options)
+    )
+    on_head = {"num_cpus": 0, "resources": ON_HEAD}
+    return (
+        cast("Deployment", Gateway)
+        .options(
+            num_replicas=gateways,
+            max_ongoing_requests=1000,
+            graceful_shutdown_timeout_s=2.0,
+            ray_actor_options=on_head if gateway_placement == "head" else {"num_cpus": 0.1},
+        )
+        .bind(options, worker, token)
+    )
 
 
 def _wait_until_ready(served: Served) -> None:
@@ -118,6 +125,8 @@ def _wait_until_ready(served: Served) -> None:
 
 def _gpus_each(replicas: int) -> float:
     """Share of the cluster's GPUs for one replica; whole ones where there are enough."""
+    if not torch.cuda.is_available():  # nobody here could use one
+        return 0.0
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = resources.get("GPU", 0.0)
     return float(min(1.0, gpus / replicas)) if gpus else 0.0

@@ -2,12 +2,17 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import deque
 from itertools import islice
 from typing import Any
 
+import ray
+
 from tocsin.core.degrade import p0_reason
+from tocsin.core.ids import new_ulid
+from tocsin.ray_jobs.clocks import Stamp, Translator, stamp
 from tocsin.ray_jobs.degradations import Degradations
 from tocsin.ray_jobs.delivery_meter import delivery_counter
 from tocsin.ray_jobs.fleet_window import FleetWindow
@@ -28,11 +33,15 @@ class Board:
     """Latest heartbeats, the event log, counters of the dead, and desired state by revision.
 
     Replicas long-poll `poll`: a switch, an order or a lease renewal reaches them in milliseconds,
-    and one that was frozen or has just started finds all of it at its first poll.
+    and one that was frozen or has just started finds all of it at its first poll. All times are on
+    the board's own clock, whatever host they come from.
+
+    Args:
+        paging: who is told directly of what pages; None: nobody.
     """
 
-    def __init__(self) -> None:
-        """Nothing is known yet."""
+    def __init__(self, paging: Paging | None = None) -> None:
+        """Nothing is known yet; Ray calls it again, with the same arguments, after a crash."""
         self._replicas: dict[str, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_MAX)
         self._dropped = 0
@@ -45,22 +54,39 @@ class Board:
         self._changed = asyncio.Condition()
         self._stalled: set[str] = set()
         self._node = ""
+        self._deployer = ""
+        self._life = new_ulid()
+        self._clocks = Translator()
+        self._watch: asyncio.Task[None] | None = None
         self._hubs: dict[str, dict[str, Any]] = {}
         self._window = FleetWindow()
         self._crossings: list[tuple[str, str]] = []
         self._degradations = Degradations(time.time)
-        self._pager = Pager(Paging())
+        self._pager = _pager(paging)
 
-    async def watch(self, node: str, paging: Paging | None = None) -> None:
-        """Look after heartbeats for ever; called once, by the one who made the board.
+    async def watch(self, paging: Paging | None = None) -> None:
+        """Look after heartbeats from now on; said again, only another `paging` changes anything."""
+        if not self._node:  # only there can a pid be looked at
+            self._node = ray.get_runtime_context().get_node_id()
+        if paging is not None and paging != self._pager.paging:
+            before, self._pager = self._pager, _pager(paging)
+            await before.close()
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.ensure_future(self._watch_for_ever())
 
-        Args:
-            node: id of the board's own node: only there can a pid be looked at.
-            paging: who is told directly of what pages; None: nobody.
-        """
-        self._node = node
-        if paging is not None and paging.alertmanagers:
-            self._pager = Pager(paging, count=delivery_counter("pager"))
+    async def deployed_by(self, job: str) -> None:
+        """The Ray job (hex) of the process that ends the application when it ends."""
+        self._deployer = job
+
+    async def left_behind(self) -> bool:
+        """Whether that process is gone and could not; False for an application that is to stay."""
+        if not self._deployer:
+            return False
+        jobs = ray._private.state.jobs()  # type: ignore[no-untyped-call]
+        dead = {job["JobID"]: job["IsDead"] for job in jobs}
+        return bool(dead.get(self._deployer, True))  # old jobs fall out of the table
+
+    async def _watch_for_ever(self) -> None:
         while True:
             await asyncio.sleep(0.1)
             for replica, heard in list(self._replicas.items()):
@@ -91,6 +117,7 @@ class Board:
 
     async def beat(self, replica: str, data: dict[str, Any]) -> None:
         """A heartbeat: pid, node, readings, order statuses and the events since the last one."""
+        offset_ns = self._clocks.offset_ns(data.pop("stamp", None))
         known = self._replicas.get(replica)
         if known is None:
             self._note("replica_up", replica, {"pid": data["pid"], "node": data["node"]})
@@ -98,22 +125,26 @@ class Board:
             self._stalled.discard(replica)
             self._note("replica_resumed", replica, {})
         for event in data.pop("events"):
-            self._append(event)
+            self._append(self._clocks.event(event, offset_ns))
         for status in data.pop("statuses"):
-            self._statuses[status["occurrence"]] = status
+            self._statuses[status["occurrence"]] = self._clocks.status(status, offset_ns)
         alive = known["alive"] if known else True
         self._replicas[replica] = {**data, "alive": alive, "heard_s": time.monotonic()}
 
     async def poll(self, replica: str, revision: int, timeout_s: float = 5.0) -> dict[str, Any]:
-        """What a replica must do, as soon as it is newer than `revision` (or after a while)."""
+        """What a replica must do, as soon as it is newer than `revision` (or after a while).
+
+        Serials and revisions belong to one `life` of the board.
+        """
         async with self._changed:
-            if self._revision <= revision:
+            if self._revision == revision:  # a larger one is of an earlier board
                 newer = self._changed.wait_for(lambda: self._revision > revision)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(newer, timeout_s)
         now_s = time.time()
         return {
             "revision": self._revision,
+            "life": self._life,
             "orders": [o["order"] for o in self._orders.values() if o["replica"] == replica],
             "disarmed": sorted(self._disarmed),
             "lease": dict(self._lease),
@@ -211,28 +242,50 @@ class Board:
         """The last status of each order."""
         return dict(self._statuses)
 
-    def put_status(self, status: dict[str, Any]) -> None:
+    def put_status(self, status: dict[str, Any], stamp: Stamp | None = None) -> None:
         """A chaos actor tells where one of its orders stands."""
-        self._statuses[status["occurrence"]] = status
+        offset_ns = self._clocks.offset_ns(stamp)
+        self._statuses[status["occurrence"]] = self._clocks.status(status, offset_ns)
 
-    def put_event(self, event: dict[str, Any]) -> None:
-        """The gateway or a chaos actor tells of something."""
-        self._append(event)
+    def put_event(self, event: dict[str, Any], stamp: Stamp | None = None) -> None:
+        """The gateway or a chaos actor tells of something.
+
+        Args:
+            stamp: `clocks.stamp()` of the sender; None: it is on the board's host.
+        """
+        self._append(self._clocks.event(event, self._clocks.offset_ns(stamp)))
+
+    def attacked(self, seconds: float) -> None:
+        """An experiment strikes what serves here, for so long at most: pushes say so."""
+        self._pager.attacked(seconds)
+
+    def pid(self) -> int:
+        """Of its process."""
+        return os.getpid()
+
+    def clock(self) -> dict[str, Any]:
+        """The board's time now, for `clocks.board_clock`."""
+        return stamp()
 
     def events(self, since: int) -> tuple[int, list[dict[str, Any]]]:
-        """Events from number `since` on, and the number to ask for next."""
+        """Events from number `since` on, and the number to ask for next.
+
+        Who asks with a number that was never reached knew an earlier board: it gets everything.
+        """
         first = self._dropped
-        start = max(since - first, 0)
+        start = max(since - first, 0) if since <= first + len(self._events) else 0
         found = list(self._events)[start:]
         return first + len(self._events), found
 
     def live(self, since: int, limit: int) -> dict[str, Any]:
         """What the live page needs in one call; of many new events only the latest `limit`."""
         following = self._dropped + len(self._events)
+        since = since if since <= following else 0
         fresh = min(max(following - since, 0), len(self._events))
         news = list(islice(reversed(self._events), min(fresh, limit)))
         return {
             "next": following,
+            "now_ns": time.monotonic_ns(),
             "missed": max(following - since, 0) - len(news),
             "events": news[::-1],
             "statuses": self.statuses(),
@@ -269,6 +322,12 @@ class Board:
             self._dropped += 1
         self._events.append(event)
         self._pager.hear(event)
+
+
+def _pager(paging: Paging | None) -> Pager:
+    if paging is None or not paging.alertmanagers:
+        return Pager(paging or Paging())
+    return Pager(paging, count=delivery_counter("pager"))
 
 
 _GONE = ("", "Z", "X")

@@ -92,6 +92,9 @@ def _take_line(record: RequestRecord, line: str) -> bool:
         return False
     if "token" not in own:
         return False
+    replica = own.get("replica", "")
+    if replica and record.attempts[-1:] != (replica,):
+        record.attempts = (*record.attempts, replica)  # known even if the ending never comes
     record.t_first_ns = record.t_first_ns or time.monotonic_ns()
     record.chunks.append(Chunk(time.monotonic_ns(), own["index"], own["token"], piece))
     return True

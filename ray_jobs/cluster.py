@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import time
 import warnings
 from types import TracebackType
 
@@ -14,7 +15,14 @@ from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.hub import forget_hubs
 from tocsin.ray_jobs.places import is_read, node_folder
 
+APPLICATION = "tocsin"
+"""What Serve calls ours."""
+_SERVING = ("RUNNING", "DEPLOYING", "UNHEALTHY")
+_deploying: set[str] = set()
+"""Ray jobs of this process that have deployed an application; only these end one."""
 _CONNECT_S = 5.0
+_TRIES, _PAUSE_S = 3, 1.0
+_STILLBORN = "Initialization failure from server"
 _OBJECT_STORE_BYTES = 256 << 20
 _FRAME_TYPE, _SETTINGS = 3, 4
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
@@ -24,13 +32,16 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS
 class Cluster:
     """A connection to Ray; as a context manager it stops what it started and leaves the rest."""
 
-    def __init__(self, replicas: int, address: str | None = None) -> None:
+    def __init__(self, replicas: int, address: str | None = None, *, visits: bool = False) -> None:
         """Join `address` (or RAY_ADDRESS), or start a cluster of this process's own.
+
+        Args:
+            visits: look for a cluster of this machine where no address is given, and start none.
 
         Raises:
             EnvironmentFault: nobody answers there, or Ray does not start.
         """
-        address = address or os.environ.get("RAY_ADDRESS") or None
+        address = address or os.environ.get("RAY_ADDRESS") or ("auto" if visits else None)
         self.started = address is None
         self._own_state = ""
         for name in ("ray", "ray.serve"):
@@ -41,12 +52,17 @@ class Cluster:
         # A worker's death is told by our own events; Ray would print it into the progress display.
         ray._private.worker._worker_logs_enabled = False
         self._connected = not ray.is_initialized()
+        if self._connected:
+            _deploying.clear()  # another cluster may count its jobs in the same way
         if not self._connected:
             self.started = False
         elif address is None:
             self._start(replicas)
         else:
             _join(address)
+        # Serve keeps its handle over a disconnect, and takes it for this cluster's where the
+        # number of our job is the same; the first job of each cluster has the same number.
+        serve.context._set_global_client(None)  # type: ignore[no-untyped-call]
 
     def _start(self, replicas: int) -> None:
         # Two clusters of one machine do not share a node folder: each hub reads one.
@@ -74,17 +90,18 @@ class Cluster:
             ) from error
 
     def close(self) -> None:
-        """Take our application out; stop the cluster if it is ours."""
+        """Take out the application that this process deployed; stop the cluster if it is ours."""
         self._leave_own_state()
         if not ray.is_initialized():
             return
-        if not self.started:
-            serve.delete("tocsin")
-            forget_board()
-            forget_hubs()
-            if not serve.status().applications:  # nobody else's: its proxy would keep our port
-                serve.shutdown()  # type: ignore[no-untyped-call]
+        if not self.started and ray.get_runtime_context().get_job_id() in _deploying:
+            forget_application()
         if self._connected:
+            ray.shutdown()
+
+    def leave(self) -> None:
+        """Disconnect from a cluster that was joined; what runs there goes on."""
+        if self._connected and not self.started:
             ray.shutdown()
 
     def _leave_own_state(self) -> None:
@@ -105,8 +122,45 @@ class Cluster:
         self.close()
 
 
-def forget_board() -> None:
-    """End the board that an earlier run may have left behind."""
+def make_room() -> None:
+    """End what a killed run left serving here; it would go on at that run's port.
+
+    Raises:
+        EnvironmentFault: what serves is not left behind, so that it must not be ended here.
+    """
+    overview = serve.status().applications.get(APPLICATION)
+    if overview is not None and overview.status in _SERVING and not _left_behind():
+        raise EnvironmentFault(
+            f"ray: an application {APPLICATION!r} serves on this cluster ({overview.status}), "
+            "expected none; attack it with tocsin chaos run --on URL, or end it first (serve "
+            "shutdown)"
+        )
+    forget_application()
+    _deploying.add(ray.get_runtime_context().get_job_id())
+
+
+def forget_application() -> None:
+    """End what serves here under our name, with its board and hubs; nothing where nothing does.
+
+    Serve itself ends too where it serves nobody else: its proxy would keep our port.
+    """
+    if APPLICATION in serve.status().applications:
+        serve.delete(APPLICATION)
+    if not serve.status().applications:
+        serve.shutdown()  # type: ignore[no-untyped-call]
+    _forget_board()
+    forget_hubs()
+
+
+def _left_behind() -> bool:
+    try:
+        board = ray.get_actor(BOARD, namespace=NAMESPACE)
+        return bool(ray.get(board.left_behind.remote(), timeout=_CONNECT_S))
+    except (ValueError, ray.exceptions.RayError):
+        return False  # nobody knows: then it is somebody's
+
+
+def _forget_board() -> None:
     try:
         ray.kill(ray.get_actor(BOARD, namespace=NAMESPACE))
     except ValueError:
@@ -122,12 +176,28 @@ def _join(address: str) -> None:
     target = address.removeprefix("ray://")
     if target.rpartition(":")[2].isdigit() and not _answers(target):
         raise unreachable
-    try:
-        ray.init(
-            address=address, log_to_driver=False, logging_level=logging.ERROR, namespace=NAMESPACE
-        )
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise unreachable from error
+    for left in reversed(range(_TRIES)):
+        try:
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                namespace=NAMESPACE,
+            )
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            if not address.startswith("ray://"):
+                raise unreachable from error
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            # Each client gets a server process of its own, and now and then one dies as it starts.
+            if left and lines and _STILLBORN in lines[0]:
+                time.sleep(_PAUSE_S)
+                continue
+            said = " ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else type(error).__name__
+            raise EnvironmentFault(
+                f"ray: {address} answers and lets nobody in ({said}), expected the client port of "
+                "a cluster; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+            ) from error
+        return
 
 
 def _answers(target: str) -> bool:

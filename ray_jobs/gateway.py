@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, cast
 
 import ray
@@ -19,18 +19,18 @@ from transformers import AutoConfig, AutoTokenizer
 from tocsin.checker.inspect import inspect
 from tocsin.checker.switchboard import SwitchOrder
 from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
-from tocsin.core.history import Event, EventKind
+from tocsin.core.history import EventKind
 from tocsin.core.ids import new_ulid
 from tocsin.core.requests import Finish, TokenEvent
 from tocsin.core.requests import Request as Generation
 from tocsin.ray_jobs.answers import DONE, Answer, answer_headers, sse_error, why_refused
-from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
 from tocsin.ray_jobs.exposition import page
+from tocsin.ray_jobs.fleet import GATEWAY, FleetView
 from tocsin.ray_jobs.gateway_meter import AnswerTimes, GatewayMeter
 from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.hub_client import HubClient
-from tocsin.ray_jobs.live.status import checker_status, live_feed
+from tocsin.ray_jobs.live.status import ServedFacts, checker_status, live_feed
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
@@ -41,14 +41,10 @@ from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
 from tocsin.ray_jobs.tracing.pipeline import KEPT_PER_S, Tracing
-from tocsin.ray_jobs.wire import event_to_wire
 
-GATEWAY = "tocsin-gateway"
-_FLEET_S = 0.2
 _PROBE_EVERY_S = 3.0
 _HEALTHY_S = 10.0
 """A token must have left within this time, for a user or for a probe."""
-_DIED_LATELY_S = 5.0
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
 
@@ -82,37 +78,44 @@ async def _refuse(request: Request, error: HTTPException) -> JSONResponse:
 class Gateway:
     """Takes requests in, follows their tokens from replica to replica, says how all are."""
 
-    def __init__(self, options: ServeOptions, worker: DeploymentHandle[Any], token: str) -> None:
+    def __init__(
+        self, options: ServeOptions, worker: DeploymentHandle[Any], token: str | None
+    ) -> None:
         """Load the tokenizer and begin to follow the fleet.
 
         Args:
-            token: bearer token of `POST /health/checker_status`; empty: switching is refused.
+            token: bearer token of `POST /health/checker_status`; empty: switching is refused;
+                None: what `TOCSIN_TOKEN` says here.
         """
         stay_on_loopback()
-        path = Path(options.path)
+        path = options.folder()
         vocab_size = int(AutoConfig.from_pretrained(path, local_files_only=True).vocab_size)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         self._options = options
         self._prompting = Prompting(tokenizer, vocab_size, options.max_length)
-        self.token = token
-        self.board = ray.get_actor(BOARD, namespace=NAMESPACE)
-        self._fleet: dict[str, dict[str, Any]] = {}
+        self.token = os.environ.get("TOCSIN_TOKEN", "") if token is None else token
+        self._fleet = FleetView(options.replicas)
+        self._served = ServedFacts(options, vocab_size)
         self._meter = GatewayMeter(node_folder(), options.served_name)
         self._hubs = HubClient()
         ensure_hub(ray.get_runtime_context().get_node_id())
         streaming = worker.options(stream=True, method_name="generate")
         self._resumer = Resumer(
-            cast("Call", streaming.remote), self._is_stale, self._broken, self._resumed
+            cast("Call", streaming.remote), self._fleet.is_stale, self._fleet.broken, self._resumed
         )
         self._tracing = Tracing(spans_folder(), "gateway", per_s=KEPT_PER_S)
         self._traces = GatewayTraces(self._tracing)
         self._token_s = float("-inf")
-        self._tasks = [asyncio.ensure_future(self._follow_fleet())]
-        self._tasks.append(asyncio.ensure_future(self._probe_for_ever()))
         self.live = live_feed(
-            options, self.board, self._hubs, lambda: self._fleet, self._token_age, bool(token)
+            options, self._fleet, self._hubs, self._token_age, switchable=bool(self.token)
         )
-        self._tasks.append(asyncio.ensure_future(self.live.run()))
+        tasks = (self._fleet.follow_for_ever(), self._fleet.count_for_ever(), self.live.run())
+        self._tasks = [asyncio.ensure_future(one) for one in (*tasks, self._probe_for_ever())]
+
+    @property
+    def board(self) -> Any:
+        """The board's handle, for the routes that order something there."""
+        return self._fleet.board
 
     def __del__(self) -> None:
         """Serve takes the gateway down: the last traces are written."""
@@ -335,19 +338,19 @@ class Gateway:
         """Ok only if a token really left lately, for a user or for a probe."""
         age_s = time.monotonic() - self._token_s
         ok = age_s <= _HEALTHY_S
-        serving = [name for name in self._fleet if not self._is_stale(name)]
         body = {
             "status": "ok" if ok else "failing",
             "last_token_age_s": round(age_s, 3) if age_s < 1e9 else None,
-            "replicas": len(serving),
-            "replicas_expected": self._options.replicas,
+            "replicas": self._fleet.serving(),
+            "replicas_expected": self._fleet.expected,
+            "served": self._served.told(self._fleet),
         }
         return JSONResponse(body, status_code=200 if ok else 503)
 
     @app.get("/health/checker_status")
     async def checker_status(self) -> dict[str, Any]:
         """What is checked where: a table by operator and layer, orders, and each replica."""
-        return await checker_status(self.live, str(self._options.profile), self._fleet)
+        return await checker_status(self.live, self._served, self._fleet)
 
     @app.post("/health/checker_status")
     async def switch(self, order: SwitchOrder, request: Request) -> Response:
@@ -370,21 +373,9 @@ class Gateway:
         age_s = time.monotonic() - self._token_s
         return age_s if age_s < 1e9 else None
 
-    def _is_stale(self, replica: str | None) -> bool:
-        if replica is None:  # nobody has taken it: it may wait for one that is in trouble
-            return any(
-                heard["stalled"] if heard["alive"] else heard["age_s"] < _DIED_LATELY_S
-                for heard in self._fleet.values()
-            )
-        heard = self._fleet.get(replica)
-        return heard is None or heard["stalled"] or not heard["alive"]
-
-    async def _broken(self, replica: str, why: str) -> None:
-        await self.board.lost.remote(replica, why)
-
     async def _resumed(self, request_id: str, tokens: int, why: str) -> None:
         data = {"tokens": tokens, "why": why}
-        await self._tell(EventKind.REQUEST_RESUMED, request_id, data)
+        await self._fleet.tell(EventKind.REQUEST_RESUMED, request_id, data)
 
     async def _tell_failed(self, answer: Answer, check: str, message: str) -> None:
         findings = [{"check": check, "message": message, "priority": "P1", "layer": "semantic"}]
@@ -395,17 +386,7 @@ class Gateway:
             "request_ids": [answer.request_id],
         }
         answer.trace.check_failed(data)
-        await self._tell(EventKind.CHECK_FAILED, answer.request_id, data)
-
-    async def _tell(self, kind: EventKind, request_id: str, data: dict[str, Any]) -> None:
-        event = Event(kind, time.monotonic_ns(), "gateway", -1, request_id, data)
-        await self.board.put_event.remote(event_to_wire(event))
-
-    async def _follow_fleet(self) -> None:
-        while True:
-            with contextlib.suppress(ray.exceptions.RayError):
-                self._fleet = await self.board.replicas.remote()
-            await asyncio.sleep(_FLEET_S)
+        await self._fleet.tell(EventKind.CHECK_FAILED, answer.request_id, data)
 
     async def _probe_for_ever(self) -> None:
         """Generate one token when nobody else did lately."""

@@ -18,9 +18,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.exposition import page
+from tocsin.ray_jobs.head import head_node
 from tocsin.ray_jobs.node_page import NodePage
 from tocsin.ray_jobs.numbers import Numbers
-from tocsin.ray_jobs.places import METRICS_PORT, metrics_folder
+from tocsin.ray_jobs.places import LINGER_S, METRICS_PORT, metrics_folder
 from tocsin.ray_jobs.ticks import Tick
 
 _LOG = logging.getLogger("tocsin.metrics")
@@ -40,6 +41,9 @@ _PORT_TRIES, _PORT_TRY_S = 10, 0.1
 class Hub:
     """Serves `/metrics`, `/sd` and `/healthz`; files stay when it dies, and a new one reads them.
 
+    Ray takes a node for busy as long as any actor is on it: off the head, a hub whose node has been
+    without a serving process for a while goes, so that the autoscaler can take the node away.
+
     Args:
         node: id of the node it was put on.
     """
@@ -53,7 +57,8 @@ class Hub:
         self._board: Any = None
         self._unsent: list[Tick] = []
         self._beat_s = self._merge_s = float("-inf")
-        self._server = _listen(self._answer)
+        self._linger = Linger(float(os.environ.get("TOCSIN_HUB_LINGER_S") or LINGER_S))
+        self._server = listen(self._answer)
         host, port = self._server.server_address[:2]
         self._address = f"{host!s}:{port}"
         for target in (self._server.serve_forever, self._gather_for_ever):
@@ -121,6 +126,16 @@ class Hub:
         if now_s - self._merge_s > _MERGE_S:  # the dead are archived though nobody scrapes
             self._merge_s = now_s
             self._page.numbers()
+            if self._linger.over(now_s, self._page.living()):
+                self._leave()
+
+    def _leave(self) -> None:
+        """End this actor for good; the next process on this node makes another."""
+        head = head_node()
+        if head is None or head["NodeID"] == self._node:
+            return
+        _LOG.info("hub: nobody has served on this node for a while, it is let go")
+        ray.kill(ray.get_actor(f"{HUB}{self._node}", namespace=NAMESPACE))
 
     def _tell_board(self) -> None:
         """New failures go to the board; what it does not take is told again."""
@@ -143,6 +158,29 @@ class Hub:
             with contextlib.suppress(OSError):  # those who read files only see an older list
                 part.write_text(json.dumps(self.targets()), encoding="utf-8")
                 part.replace(self._targets_file)
+
+
+class Linger:
+    """Whether a hub has been alone for long enough.
+
+    Args:
+        linger_s: how long it stays without a process that counts; 0: for ever.
+    """
+
+    def __init__(self, linger_s: float) -> None:
+        """It waits for the first one from now on."""
+        self._linger_s = linger_s
+        self._since_s: float | None = None
+
+    def over(self, now_s: float, living: int) -> bool:
+        """Whether the time is over.
+
+        Args:
+            living: processes of the node that live and count.
+        """
+        if living or self._since_s is None:
+            self._since_s = now_s
+        return 0 < self._linger_s <= now_s - self._since_s
 
 
 def ensure_hub(node: str) -> Any:
@@ -174,7 +212,7 @@ def forget_hubs() -> None:
 Answer = Callable[[str, str], tuple[int, bytes, str]]
 
 
-def _listen(answer: Answer, settings: Mapping[str, str] = os.environ) -> ThreadingHTTPServer:
+def listen(answer: Answer, settings: Mapping[str, str] = os.environ) -> ThreadingHTTPServer:
     """A small server on the port asked for, or on any where that one is taken.
 
     Loopback, unless `TOCSIN_METRICS_HOST` says otherwise; "node" is the node's own address.
@@ -188,6 +226,7 @@ def _listen(answer: Answer, settings: Mapping[str, str] = os.environ) -> Threadi
         with contextlib.suppress(OSError):
             return _Server((host, port), handler)
         time.sleep(_PORT_TRY_S)
+    _LOG.warning("hub: %s:%d is taken, expected a free port; any free one is used", host, port)
     return _Server((host, 0), handler)
 
 

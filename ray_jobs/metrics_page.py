@@ -2,7 +2,7 @@
 
 from tocsin.core.markdown import cell, code
 from tocsin.core.metrics import CATALOGUE, Metric, MetricType
-from tocsin.ray_jobs.places import METRICS_PORT
+from tocsin.ray_jobs.places import LINGER_S, METRICS_PORT
 
 HEAD = f"""# Metrics
 
@@ -29,6 +29,7 @@ gateway's `/metrics` is the sum over all hubs.
 |---|---|---|
 | `TOCSIN_METRICS_PORT` | {METRICS_PORT} | port of the hub; 0, or one that is taken: any free one |
 | `TOCSIN_METRICS_HOST` | 127.0.0.1 | address that it listens on; `node`: the node's own |
+| `TOCSIN_HUB_LINGER_S` | {LINGER_S:g} | when a worker node without replicas loses its hub |
 | `TOCSIN_STATE` | a folder of the user below the temporary one | the node folder |
 | `TOCSIN_DRILL` | | 1: targets carry `chaos="true"`, and with them every alert |
 """

@@ -7,11 +7,13 @@ from typing import Any
 
 import ray
 
+from tocsin.chaos.contract import ELSEWHERE
 from tocsin.chaos.process import Striker
 from tocsin.core.clock import SystemClock
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.clocks import stamp
 from tocsin.ray_jobs.places import spans_folder
 from tocsin.ray_jobs.tracing.inject import InjectSpans
 from tocsin.ray_jobs.tracing.pipeline import Tracing
@@ -43,11 +45,12 @@ class Nemesis:
     def strike(self, order: dict[str, Any], replica: str, pid: int) -> None:
         """Do it now; the status goes to the board."""
         known = set(ray.get(self._board.replicas.remote()))
+        here = ray.get_runtime_context().get_node_id()
 
         def replacement() -> int | None:
             for name, heard in self._fleet.items():
                 if name not in known and heard["alive"] and not heard["stalled"]:
-                    return int(heard["pid"])
+                    return int(heard["pid"]) if heard["node"] == here else ELSEWHERE
             return None
 
         self._replicas[order["occurrence"]] = replica
@@ -75,11 +78,20 @@ class Nemesis:
                 self._striker.tick()
 
     def _report(self, status: OrderStatus) -> None:
-        replica = self._replicas.get(status.occurrence, "")
-        self._board.put_status.remote(asdict(status))
+        tell_board(self._board, status, self._replicas.get(status.occurrence, ""))
         self._injected.hear(status)
-        kind = _EVENTS.get(status.state)
-        if kind is not None:
-            data = {**asdict(status), "replica": replica}
-            event = Event(kind, time.monotonic_ns(), replica, status.fired_step, data=data)
-            self._board.put_event.remote(event_to_wire(event))
+
+
+def tell_board(board: Any, status: OrderStatus, replica: str) -> None:
+    """Where an order stands, as a status and as an event; nobody waits for the board.
+
+    Args:
+        replica: whom the order is about.
+    """
+    sent = stamp()
+    board.put_status.remote(asdict(status), sent)
+    kind = _EVENTS.get(status.state)
+    if kind is not None:
+        data = {**asdict(status), "replica": replica}
+        event = Event(kind, sent["sent_ns"], replica, status.fired_step, data=data)
+        board.put_event.remote(event_to_wire(event), sent)

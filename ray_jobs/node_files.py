@@ -45,6 +45,9 @@ class NodeFiles:
 
     Args:
         folder: the node folder.
+
+    Attributes:
+        living: processes that lived at the last reading.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -53,6 +56,7 @@ class NodeFiles:
         self._clock = clock
         self._lock: BinaryIO | None = None
         self._readers: dict[str, _Reader] = {}
+        self.living = 0
         self._archive = _Archive(self.folder / "archive.json")
 
     def holds(self) -> bool:
@@ -71,10 +75,12 @@ class NodeFiles:
     def read(self) -> Numbers:
         """The numbers of all processes that ever counted here; those of the dead are archived."""
         if not self.holds():
+            self.living = 1  # at least the hub that reads here
             return Numbers()
         began_ns, wall_s = self._clock.now_ns(), self._clock.wall_s()
         self._find()
         numbers = Numbers()
+        self.living = 0
         for name, reader in list(self._readers.items()):
             alive = reader.alive()  # asked first: what it wrote before its death is in the file
             damage = reader.damage()
@@ -86,6 +92,7 @@ class NodeFiles:
                 set_aside(reader.path, damage)
             elif alive:
                 reader.give(numbers, wall_s)
+                self.living += 1
             elif self._archive.add(reader, wall_s):
                 del self._readers[name]
                 reader.close()

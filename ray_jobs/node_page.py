@@ -81,6 +81,10 @@ class NodePage:
         """What the board says of the fleet: model, operator, failures in the worst minute."""
         self._fleet = {(model, operator): count for model, operator, count in worst}
 
+    def living(self) -> int:
+        """Processes of the node that lived and counted when the numbers were read last."""
+        return self._files.living
+
     def close(self) -> None:
         """Let the next hub read."""
         self._files.close()

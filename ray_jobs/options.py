@@ -8,6 +8,7 @@ import torch
 
 from tocsin.core.terms import Profile
 from tocsin.engine.config import EngineConfig
+from tocsin.engine.weights import prepare
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
@@ -18,12 +19,18 @@ class ServeOptions:
     """How a model is served.
 
     Attributes:
-        path: folder with the dense weights (engine.weights.prepare).
+        path: folder with the dense weights (engine.weights.prepare); empty: each process finds
+            that of `model` on its own host.
+        name: under which clients see the model; empty: as `model` says.
+        kv_scrub_pages: KV pages whose sums are read before a step, in turn, besides those that are
+            just shared and those of a request that is about to end; 0: every page that a step
+            reads, on the way where the native operators are there.
+        device: where the model runs: `auto`, `cpu` or `cuda` (ray_jobs.devices).
         archive_url: where finished journal files are copied (fsspec); empty: nowhere.
         journal_prompts: whether token ids of prompts may be stored with a failure.
     """
 
-    path: str
+    path: str = ""
     model: str = "smollm2-135m"
     dtype: str = "fp32"
     profile: Profile = Profile.FULL
@@ -36,11 +43,22 @@ class ServeOptions:
     breaker_cooldown_s: float = 5.0
     archive_url: str = ""
     journal_prompts: bool = False
+    name: str = ""
+    device: str = "auto"
+    kv_scrub_pages: int = 0
 
     @property
     def served_name(self) -> str:
         """The name under which clients see the model."""
-        return NAMES.get(self.model, Path(self.model).name)
+        return self.name or NAMES.get(self.model, Path(self.model).name)
+
+    def folder(self) -> Path:
+        """The folder with the weights on this host.
+
+        Raises:
+            EnvironmentFault, SpecError: there is none (engine.weights.prepare).
+        """
+        return Path(self.path) if self.path else prepare(self.model)
 
     def engine_config(self) -> EngineConfig:
         """The engine's shape."""
@@ -50,6 +68,7 @@ class ServeOptions:
             page_size=self.page_size,
             max_model_len=self.max_length,
             torch_threads=self.threads,
+            kv_scrub_pages=self.kv_scrub_pages or None,
         )
 
     def shape(self) -> dict[str, Any]:
@@ -60,3 +79,9 @@ class ServeOptions:
     def as_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {**asdict(self), "profile": str(self.profile)}
+
+    def told(self) -> dict[str, Any]:
+        """What anybody may read: without the archive, whose address may hold a password."""
+        told = {**self.as_dict(), "path": str(self.folder())}
+        del told["archive_url"]
+        return told

@@ -30,20 +30,31 @@ class Paging:
         alertmanagers: URLs; none: nothing is pushed, Prometheus alone pages.
         gateway_url: for links to the live page.
         drill: failures are made on purpose, and their alerts say so.
+        labels: what the rules of this place put on every alert (name, value): a push without them
+            is another alert to Alertmanager, and under an operator it is routed to nobody.
     """
 
     alertmanagers: tuple[str, ...] = ()
     gateway_url: str = ""
     drill: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
 
 
-def paging_of_environment(gateway_url: str) -> Paging:
-    """What `TOCSIN_ALERTMANAGER_URL` (several: comma between them) and `TOCSIN_DRILL` say."""
+def paging_of_environment(gateway_url: str = "") -> Paging:
+    """What `TOCSIN_ALERTMANAGER_URL` (several: comma between them) and `TOCSIN_DRILL` say.
+
+    Labels come from `TOCSIN_ALERT_LABELS`: name=value, comma between them.
+
+    Args:
+        gateway_url: where people reach the gateway; empty: as `TOCSIN_GATEWAY_URL` says.
+    """
+    pairs = (one.partition("=") for one in os.environ.get("TOCSIN_ALERT_LABELS", "").split(","))
     urls = os.environ.get("TOCSIN_ALERTMANAGER_URL", "").split(",")
     return Paging(
         tuple(url.strip() for url in urls if url.strip()),
-        gateway_url,
+        gateway_url or os.environ.get("TOCSIN_GATEWAY_URL", ""),
         os.environ.get("TOCSIN_DRILL") == "1",
+        tuple((name.strip(), text.strip()) for name, _, text in pairs if name.strip()),
     )
 
 
@@ -74,6 +85,7 @@ class Pager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushed_ns: dict[tuple[str, str, str], int] = {}
         self._failure_ids: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._attacked_ns = 0
         if paging.alertmanagers:
             # Made now, because that costs more than a push may; straight, past any proxy.
             self._http = httpx.AsyncClient(trust_env=False)
@@ -95,6 +107,10 @@ class Pager:
     def window_crossed(self, model: str, operator: str, count: int = 11) -> None:
         """An operator failed too often in one minute."""
         self._page(OPERATOR_FAILING, model, operator, count)
+
+    def attacked(self, seconds: float) -> None:
+        """From now on, for so long, failures are an experiment's doing."""
+        self._attacked_ns = self._clock.now_ns() + int(seconds * 1e9)
 
     async def close(self) -> None:
         """End the pushes that are on their way."""
@@ -129,7 +145,8 @@ class Pager:
             value=value,
             starts_s=self._clock.wall_s(),
             failure_id=self._failure_ids.get((model, operator), ""),
-            drill=self.paging.drill,
+            drill=self.paging.drill or now_ns < self._attacked_ns,
+            also=dict(self.paging.labels),
             options=self._options,
         )
         self._start(self._push(alert))

@@ -8,6 +8,9 @@ from pathlib import Path
 METRICS_PORT = 9464
 """Of a node's hub, where nobody says otherwise."""
 
+LINGER_S = 300.0
+"""What a hub stays on a worker node where nobody serves any more."""
+
 HUB_LOCK = "hub.lock"
 """In `metrics/`; held by the hub that reads there."""
 

@@ -12,8 +12,7 @@ from tocsin.chaos.lease import Armoury
 from tocsin.checker.breaker import Breaker
 from tocsin.checker.gate import GuardGate, Recorded
 from tocsin.checker.guard import attach
-from tocsin.checker.journal import Journal, JournalSettings
-from tocsin.checker.settings import CheckerSettings
+from tocsin.checker.journal import Journal
 from tocsin.checker.surroundings import Surroundings
 from tocsin.checker.switchboard import Switchboard
 from tocsin.checker.weights import WeightStore
@@ -22,6 +21,7 @@ from tocsin.core.faulting import OrderStatus
 from tocsin.core.protocols import Sink
 from tocsin.engine.engine import NoSink, ReferenceEngine
 from tocsin.engine.weights import load
+from tocsin.ray_jobs.configured import settings_of
 from tocsin.ray_jobs.options import DTYPES, ServeOptions
 
 _IN_FORCE = frozenset({"armed", "fired", "unhealed"})
@@ -37,6 +37,7 @@ class Stack:
     switchboard: Switchboard
     armoury: Armoury
     tokenizer: Any
+    weights: WeightStore
 
 
 def build(
@@ -50,6 +51,7 @@ def build(
     loaded: tuple[nn.Module, Any] | None = None,
     recorded: Recorded | None = None,
     trace_of: Callable[[str], str] = lambda request_id: "",
+    device: str = "cpu",
 ) -> Stack:
     """Load the model and wire everything around it, on the thread that will step.
 
@@ -58,19 +60,15 @@ def build(
         journal: file of the failure records; None: they stay in memory.
         recorded: hears of every failure first, with the operator that failed.
         trace_of: W3C traceparent of a request, for the failure records; empty: it has none.
-        loaded: model and tokenizer that are there already; None: loaded from `options.path`.
+        loaded: model and tokenizer that are there already; None: loaded from the options' folder.
+        device: where the model goes, and with it everything that the engine allocates.
     """
     clock, sink = clock or SystemClock(), sink or NoSink()
     torch.set_num_threads(options.threads)
-    path = Path(options.path)
+    path = Path() if loaded else options.folder()
     model, tokenizer = loaded or load(path, DTYPES[options.dtype])
-    settings = CheckerSettings(
-        profile=options.profile,
-        cooldown_s=options.breaker_cooldown_s,
-        journal=JournalSettings(
-            archive_url=options.archive_url, journal_prompts=options.journal_prompts
-        ),
-    )
+    model.to(device)
+    settings = settings_of(options)
     config = options.engine_config()
     breaker = Breaker(
         config.backends,
@@ -118,7 +116,7 @@ def build(
         ),
     )
     armoury = Armoury(model, engine.pages, engine.seams, clock, report)
-    return Stack(engine, gate, breaker, switchboard, armoury, tokenizer)
+    return Stack(engine, gate, breaker, switchboard, armoury, tokenizer, weights)
 
 
 def _order(status: OrderStatus) -> dict[str, Any]:

@@ -4,14 +4,17 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.core.errors import TocsinError
 from tocsin.core.requests import EngineEvent, Finish, FinishEvent, Request
 from tocsin.ray_jobs.stack import Stack
 
 _IDLE_S = 0.1
+
+Answer = TypeVar("Answer")
 
 
 class Stepper:
@@ -60,6 +63,21 @@ class Stepper:
         with self._wake:
             self._calls.append(function)
             self._wake.notify()
+
+    def ask(self, function: Callable[[Stack], Answer]) -> "Future[Answer]":
+        """The same, for what it returns or raises; an error ends nothing but this."""
+        answer: Future[Answer] = Future()
+
+        def run(stack: Stack) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(function(stack))
+            except Exception as error:  # noqa: BLE001 - handed to the one who asked
+                answer.set_exception(error)
+
+        self.call(run)
+        return answer
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         """Serve one request; closing the iterator cancels it.

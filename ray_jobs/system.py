@@ -3,8 +3,10 @@
 import contextlib
 import os
 import platform
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +17,73 @@ import transformers
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from transformers import AutoConfig
 
-from tocsin.core.errors import SpecError
-from tocsin.core.faulting import Order, OrderStatus
+from tocsin.chaos.contract import faults
+from tocsin.core.errors import EnvironmentFault, SpecError
+from tocsin.core.faulting import Order, OrderStatus, Scope
 from tocsin.core.history import Event, RequestRecord
+from tocsin.core.pods import Pods
 from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.board import NAMESPACE
 from tocsin.ray_jobs.client import send
-from tocsin.ray_jobs.nemesis import Nemesis
+from tocsin.ray_jobs.clocks import ClockOffset, board_clock
+from tocsin.ray_jobs.nemesis import Nemesis, tell_board
 from tocsin.ray_jobs.oracle import certificate, golden_answers
+from tocsin.ray_jobs.pod_book import PodBook
 from tocsin.ray_jobs.wire import event_from_wire, status_from_wire
 
 _CALL_S = 15.0
+_MEASURE_EVERY_S = 30.0
+_OF_RUN = "~"
+_TIMES = frozenset({"fired_ns", "healed_ns"})
+TAU_ELSEWHERE = {"fp32": 1e-3, "fp16": 0.06, "bf16": 0.5}
+"""Least margin in logits (of about 30) that decides a token on any build: two thousand unit
+roundoffs of fp32, and for the short formats four of the largest logit."""
 
 
 class RaySystem:
-    """Implements `core.system.System` over a deployed application."""
+    """Implements `core.system.System` over an application, deployed for the run or found running.
 
-    def __init__(self, served: Served, cache: Path) -> None:
+    All times that it tells are on this process's clock, whatever host they come from.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        cache: Path,
+        *,
+        pods: Pods | None = None,
+        other_build: Sequence[str] = (),
+        about: Mapping[str, Any] | None = None,
+        run: str = "",
+    ) -> None:
         """Begin with a clean book: orders of an earlier run are taken back.
 
         Args:
             cache: folder for golden answers and certificates.
+            pods: of the release; None: this is no Kubernetes.
+            other_build: how the replicas' build differs from this process's.
+            about: further facts for the manifest.
+            run: tells the orders of this run apart from those of others that the same replicas
+                have had: they remember what they did, and a plan's names come again.
         """
         self._served = served
         self._board = served.board
         self._cache = cache
+        self._other_build = tuple(other_build)
+        self._about = dict(about or {})
+        self._suffix = f"{_OF_RUN}{run}" if run else ""
         self._nemeses: dict[str, Any] = {}
         self._client: httpx.AsyncClient | None = None
-        ray.get(self._board.forget_orders.remote(), timeout=_CALL_S)
+        self._clock, self._clock_s = ClockOffset(), 0.0
+        self._pods = None if pods is None else PodBook(pods, self._tell, self._heard)
+        self._measure()
+        self._ask(self._board.forget_orders.remote)
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and on what."""
         options = self._served.options
-        config = AutoConfig.from_pretrained(options.path, local_files_only=True)
+        config = AutoConfig.from_pretrained(options.folder(), local_files_only=True)
         return {
             "engine": "reference",
             "model": options.served_name,
@@ -68,22 +103,24 @@ class RaySystem:
             },
             "cpus": os.cpu_count(),
             "nodes": len(ray.nodes()),  # type: ignore[no-untyped-call]
+            "clock": asdict(self._clock),
+            **self._about,
         }
 
     def replicas(self) -> list[ReplicaInfo]:
         """All replicas heard of, in the order in which they came up."""
-        heard = ray.get(self._board.replicas.remote(), timeout=_CALL_S)
+        here = socket.gethostname()
         return [
             ReplicaInfo(
                 replica=name,
-                pid=one["pid"],
+                pid=one["pid"] if one.get("host", here) == here else 0,
                 node=one["node"],
                 alive=one["alive"],
                 step=one["step"],
-                heard_ns=int(one["heard_s"] * 1e9),
+                heard_ns=self._clock.here_ns(int(one["heard_s"] * 1e9)),
                 stats=one["stats"],
             )
-            for name, one in heard.items()
+            for name, one in self._heard().items()
         ]
 
     def golden(self, prompts: Sequence[LoadRequest]) -> dict[str, GoldenAnswer]:
@@ -92,8 +129,12 @@ class RaySystem:
         return golden_answers(self._served.options, bodies, self._cache)
 
     def certificate(self) -> dict[str, Any]:
-        """Whether answers have the same bits in any company, on this machine and build."""
-        return certificate(self._served.options, self._cache)
+        """Whether answers have the same bits in any company, on the replicas' build.
+
+        It is taken here: of another build it says nothing about the bits.
+        """
+        taken = certificate(self._served.options, self._cache)
+        return elsewhere(taken, self._served.options.dtype, self._other_build)
 
     async def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
         """Send over HTTP."""
@@ -109,34 +150,56 @@ class RaySystem:
 
     def arm(self, replica: str, order: Order) -> None:
         """Through the board, which the replica follows."""
-        ray.get(self._board.arm.remote(replica, asdict(order)), timeout=_CALL_S)
+        self._ask(self._board.arm.remote, replica, asdict(self._of_run(order)))
 
     def renew(self, ttl_s: float) -> None:
         """Every lease, in replicas and chaos actors."""
-        ray.get(self._board.renew.remote(ttl_s), timeout=_CALL_S)
+        self._ask(self._board.renew.remote, ttl_s)
         for nemesis in self._nemeses.values():
             nemesis.renew.remote(ttl_s)
+        if self._pods is not None:
+            self._pods.renew(ttl_s)
+        if self._clock.error_ns and time.monotonic() - self._clock_s > _MEASURE_EVERY_S:
+            self._measure()
 
     def disarm(self, occurrence: str) -> None:
         """Everywhere; those who do not know it ignore it."""
-        ray.get(self._board.disarm.remote(occurrence), timeout=_CALL_S)
+        occurrence += self._suffix
+        self._ask(self._board.disarm.remote, occurrence)
         for nemesis in self._nemeses.values():
             nemesis.disarm.remote(occurrence)
+        if self._pods is not None:
+            self._pods.disarm(occurrence)
 
     def orders(self) -> dict[str, OrderStatus]:
         """As last told by their targets."""
-        statuses = ray.get(self._board.statuses.remote(), timeout=_CALL_S)
-        return {name: status_from_wire(status) for name, status in statuses.items()}
+        told = self._ask(self._board.statuses.remote)
+        statuses = {name: self._here(status_from_wire(one)) for name, one in told.items()}
+        if self._pods is not None:
+            statuses |= self._pods.statuses()
+        return {
+            name.removesuffix(self._suffix): replace(
+                one, occurrence=one.occurrence.removesuffix(self._suffix)
+            )
+            for name, one in statuses.items()
+            if name.endswith(self._suffix)
+        }
 
     def strike(self, replica: str, order: Order) -> None:
-        """By the chaos actor of the replica's node.
+        """By the chaos actor of the replica's node; on its pod, by this process.
 
         Raises:
-            SpecError: the replica is not known.
+            SpecError: the replica is not known, or there are no pods.
         """
-        heard = ray.get(self._board.replicas.remote(), timeout=_CALL_S).get(replica)
+        order = self._of_run(order)
+        heard = self._heard().get(replica)
         if heard is None:
             raise SpecError(f"strike: found no replica {replica!r}, expected one on the board")
+        if faults()[order.kind].scope is Scope.POD:
+            if self._pods is None:
+                raise SpecError(no_pods(order.kind))
+            self._pods.strike(order, replica, heard)
+            return
         node = heard["node"]
         if node not in self._nemeses:
             self._nemeses[node] = _nemesis(node)
@@ -144,15 +207,94 @@ class RaySystem:
 
     def events(self, since: int) -> tuple[int, list[Event]]:
         """From the board."""
-        following, found = ray.get(self._board.events.remote(since), timeout=_CALL_S)
-        return following, [event_from_wire(one) for one in found]
+        following, found = self._ask(self._board.events.remote, since)
+        return following, [self._event(event_from_wire(one)) for one in found]
 
     def close(self) -> None:
         """Take all orders back; the application stays, its owner closes it."""
-        with contextlib.suppress(ray.exceptions.RayError):  # a dead board renews no lease either
-            ray.get(self._board.forget_orders.remote(), timeout=_CALL_S)
+        with contextlib.suppress(EnvironmentFault):  # a dead board renews no lease either
+            self._ask(self._board.forget_orders.remote)
         for nemesis in self._nemeses.values():
-            ray.kill(nemesis)
+            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
+                ray.kill(nemesis)
+
+    def _heard(self) -> dict[str, dict[str, Any]]:
+        """Last heartbeats by replica, as the board has them."""
+        heard: dict[str, dict[str, Any]] = self._ask(self._board.replicas.remote)
+        return heard
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The board's answer.
+
+        Raises:
+            EnvironmentFault: it gives none.
+        """
+        try:
+            return ray.get(call(*arguments), timeout=_CALL_S)
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise EnvironmentFault(
+                f"ray: the board gave no answer in {_CALL_S:g} s ({said}), expected one; see "
+                "whether the head of the cluster is well"
+            ) from error
+
+    def _measure(self) -> None:
+        try:
+            self._clock, self._clock_s = board_clock(self._board), time.monotonic()
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise EnvironmentFault(
+                "ray: the board did not tell its time, expected it within seconds; see whether the "
+                "head of the cluster is well"
+            ) from error
+
+    def _here(self, status: OrderStatus) -> OrderStatus:
+        """A status on this process's clock."""
+        return replace(
+            status,
+            fired_ns=self._clock.here_ns(status.fired_ns),
+            healed_ns=self._clock.here_ns(status.healed_ns),
+        )
+
+    def _event(self, event: Event) -> Event:
+        """An event on this process's clock, the times in its data too."""
+        data = {
+            name: self._clock.here_ns(value) if name in _TIMES else value
+            for name, value in event.data.items()
+        }
+        if self._suffix and "occurrence" in data:
+            data["occurrence"] = str(data["occurrence"]).removesuffix(self._suffix)
+        return replace(event, t_ns=self._clock.here_ns(event.t_ns), data=data)
+
+    def _of_run(self, order: Order) -> Order:
+        """The order under a name that no other run has used."""
+        return replace(order, occurrence=order.occurrence + self._suffix)
+
+    def _tell(self, status: OrderStatus, replica: str) -> None:
+        """What this process did itself goes to the board, for everybody else who looks there."""
+        tell_board(self._board, status, replica)
+
+
+def no_pods(kind: str) -> str:
+    """Why a fault on pods cannot be injected here."""
+    return (
+        f"{kind}: this is no run inside Kubernetes with a chaos policy, so there is no pod to "
+        "strike; run it from the release's chaos job, or use actor.kill"
+    )
+
+
+def elsewhere(taken: Mapping[str, Any], dtype: str, differences: Sequence[str]) -> dict[str, Any]:
+    """A certificate for a build that differs from the one it was taken on: no bits are promised.
+
+    The margin below which a divergence may be a tie is then at least that of another kernel.
+    """
+    if not differences:
+        return dict(taken)
+    return {
+        **taken,
+        "bit_exact": False,
+        "tau": max(float(taken["tau"]), TAU_ELSEWHERE[dtype]),
+        "why_not_bit_exact": "the replicas' build is another: " + "; ".join(differences),
+    }
 
 
 def _nemesis(node: str) -> Any:

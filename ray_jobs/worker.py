@@ -1,5 +1,6 @@
 """The Serve deployment that runs a checked engine: one model, one stepping thread, one armoury."""
 
+import asyncio
 import os
 import re
 import threading
@@ -13,13 +14,18 @@ from typing import Any
 import ray
 from ray import serve
 
+from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.switchboard import SwitchOrder
 from tocsin.core.clock import SystemClock
 from tocsin.core.errors import CapacityError, SpecError
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
-from tocsin.ray_jobs.board import BOARD, NAMESPACE
+from tocsin.ray_jobs.board_actor import ensure_board
+from tocsin.ray_jobs.clocks import stamp
+from tocsin.ray_jobs.configured import parse_settings, settings_of, told
 from tocsin.ray_jobs.degradations import Follower
+from tocsin.ray_jobs.devices import build_facts, choose_device, whereabouts
+from tocsin.ray_jobs.fleet import WORKER
 from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
@@ -35,8 +41,8 @@ from tocsin.ray_jobs.wire import (
 )
 from tocsin.ray_jobs.worker_meter import WorkerMeter
 
-WORKER = "tocsin-worker"
 BEAT_S = 0.2
+_RECONFIGURE_S = 60.0
 _ATTEMPT = re.compile(r"#\d+$")
 _FAULT_EVENTS = {
     "fired": EventKind.FAULT_FIRED,
@@ -110,20 +116,45 @@ class Worker:
         self._tracing = Tracing(spans_folder(), "worker", replica=self.replica, per_s=KEPT_PER_S)
         self._traces = WorkerTraces(self._tracing, self._outbox, self._outbox.report)
         self._options = options
+        self._device = choose_device(options.device)
         self._journal = journal_folder() / f"failures-{self.replica}.jsonl"
-        self._node = ray.get_runtime_context().get_node_id()
-        ensure_hub(self._node)
+        self._where = whereabouts()
+        ensure_hub(self._where["node"])
         self._meter = WorkerMeter(node_folder(), options.served_name, self.replica, SystemClock())
         self._stepper = Stepper(self._build, self._died, self._meter.turned)
         self._stepper.ready.wait()
         if self._stepper.failed is not None:
             raise self._stepper.failed
-        self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
+        self._about = {
+            "device": self._device,
+            "build": build_facts(self._device),
+            "weights": self._stepper.stack.weights.digest(),
+            "settings": told(settings_of(options)),
+        }
+        self._board = ensure_board()
+        self._life = ""
         self._applied: set[tuple[str, Any]] = set()
         self._follower = Follower()
         self._lease_serial = 0
         for target in (self._beat_for_ever, self._obey_for_ever):
             threading.Thread(target=target, daemon=True).start()
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Go on with other settings of the checker: between two steps, and no request notices.
+
+        Serve calls it before the first request, and again when the deployment's config changes.
+
+        Args:
+            user_config: of `checker.settings.CheckerSettings`.
+
+        Raises:
+            SpecError: it is wrong. Serve shows the line and replaces the replica.
+        """
+        settings = parse_settings(user_config, "worker: user_config")
+        applied = self._stepper.ask(partial(_configure, settings=settings))
+        await asyncio.wait_for(asyncio.wrap_future(applied), _RECONFIGURE_S)
+        self._about = {**self._about, "settings": told(settings)}
+        self._outbox.filled.set()
 
     async def generate(self, data: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Serve one request: `hello`, tokens, `finish`; or one `rejected`; `trace` in between."""
@@ -167,6 +198,7 @@ class Worker:
             sink=self._traces,
             report=self._traces.report,
             journal=self._journal,
+            device=self._device,
             recorded=self._meter.recorded,
             trace_of=self._traces.trace_of,
         )
@@ -180,7 +212,9 @@ class Worker:
             events, statuses = self._outbox.drain()
             beat = {
                 "pid": os.getpid(),
-                "node": self._node,
+                **self._where,
+                **self._about,
+                "stamp": stamp(),
                 "events": events,
                 "statuses": statuses,
                 "step": self._stepper.stack.engine.stats().step,
@@ -196,9 +230,24 @@ class Worker:
                 wanted = ray.get(self._board.poll.remote(self.replica, revision), timeout=15.0)
             except ray.exceptions.RayError:
                 time.sleep(0.5)  # without a board no lease is renewed: what is armed runs out
+                self._find_board()
                 continue
+            if wanted["life"] != self._life:  # another board counts from one again
+                self._life = wanted["life"]
+                self._stepper.call(self._forget_serials)
             revision = wanted["revision"]
             self._stepper.call(partial(self._apply, wanted=wanted))
+
+    def _find_board(self) -> None:
+        """The board may have been made anew, by Ray or by whoever ended the old one."""
+        try:
+            self._board = ensure_board()
+        except ray.exceptions.RayError:
+            return  # nobody can make one now; it is looked for again
+
+    def _forget_serials(self, stack: Stack) -> None:
+        self._applied = {one for one in self._applied if one[0] != "switch"}
+        self._lease_serial = 0
 
     def _apply(self, stack: Stack, wanted: dict[str, Any]) -> None:
         """Do what is new; runs on the stepping thread between two steps."""
@@ -223,3 +272,7 @@ class Worker:
             return False
         self._applied.add((what, key))
         return True
+
+
+def _configure(stack: Stack, settings: CheckerSettings) -> None:
+    stack.gate.apply(settings)

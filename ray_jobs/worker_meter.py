@@ -104,6 +104,8 @@ class WorkerMeter:
         counters, model = stack.gate.counters, self._model
         for key, count in counters.checks.items():
             self._to(metrics.CHECKS, count, model, *key)
+        for key, count in counters.sampled_checks.items():
+            self._to(metrics.SAMPLED_CHECKS, count, model, *key)
         for (operator, kind), count in counters.nonfinite.items():
             self._to(metrics.NONFINITE, count, model, operator, kind)
         for (operator, decision), count in counters.log_records.items():
@@ -199,6 +201,8 @@ class WorkerMeter:
                 file.touch(metrics.CHECK_FAILURES, (*where, unit.id, priority))
                 for result in metrics.RESULTS:
                     file.touch(metrics.CHECKS, (*where, result))
+                for result in metrics.SAMPLED_CHECKS.values["result"]:
+                    file.touch(metrics.SAMPLED_CHECKS, (*where, result))
 
     def _describe(self, chain: tuple[str, ...]) -> None:
         """Say which versions serve, and put the circuits of these backends at 0."""

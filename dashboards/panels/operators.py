@@ -9,6 +9,7 @@ from tocsin.dashboards.query import (
     largest,
     quantiles,
     rate,
+    ratio,
     raw,
     select,
     smallest,
@@ -17,6 +18,9 @@ from tocsin.dashboards.query import (
 
 P0_LIMIT = 10
 """More failures of one operator within 60 s than this are a P0."""
+
+RATE_LOW, RATE_HIGH = 0.001, 0.05
+"""The marks of `tocsin scan --plan`; a test holds them to its own."""
 
 DASHBOARD = Dashboard(
     id="operators",
@@ -119,6 +123,33 @@ DASHBOARD = Dashboard(
                     stacked=True,
                 ),
                 Panel(
+                    id="exception_rate",
+                    title="Exception rate of the sample",
+                    title_zh="抽样请求的异常率",
+                    description="Alarms over evaluations of each operator, in steps that hold a "
+                    "request of the sample (`sample: 1%`). Below 0.1 % the numerical layer is "
+                    "enough, above 5 % all four are due: `tocsin scan --plan` says which, and "
+                    "whether there are evaluations enough to say so.",
+                    unit=Unit.RATIO,
+                    queries=(
+                        ratio(
+                            rate(
+                                metrics.SAMPLED_CHECKS, by=("operator",), where={"result": "alarm"}
+                            ),
+                            rate(metrics.SAMPLED_CHECKS, by=("operator",)),
+                            "{{operator}}",
+                        ),
+                    ),
+                    kind=Kind.TIMESERIES,
+                    no_value="No request of a sample was served: is `sample` 0?",
+                    runbook="numerical_drift",
+                    thresholds=(
+                        Threshold(RATE_LOW, Level.WARN),
+                        Threshold(RATE_HIGH, Level.BAD),
+                    ),
+                    width=12,
+                ),
+                Panel(
                     id="nonfinite",
                     title="NaN and infinite values",
                     title_zh="非有限值",
@@ -128,6 +159,7 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No failure has been recorded",
                     runbook="numerical_drift",
+                    width=12,
                 ),
                 Panel(
                     id="headroom",
@@ -141,6 +173,7 @@ DASHBOARD = Dashboard(
                     no_value="No check has run: is the profile `off`?",
                     runbook="headroom_low",
                     thresholds=(Threshold(0.8, Level.WARN), Threshold(1, Level.BAD)),
+                    width=12,
                 ),
                 Panel(
                     id="causes",
@@ -154,6 +187,7 @@ DASHBOARD = Dashboard(
                     kind=Kind.BAR,
                     no_value="No replica has reported yet",
                     runbook="unresolved_failure",
+                    width=12,
                 ),
             ),
         ),

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -15,6 +14,7 @@ from pydantic import (
 )
 
 from tocsin.core.errors import SpecError
+from tocsin.core.yaml_text import NotYamlError, read_yaml
 
 Language = Literal["en", "zh"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
@@ -173,20 +173,14 @@ def load_config(path: Path) -> RelayConfig:
         SpecError: one line that says what is wrong and where.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(
             f"{path}: cannot be read ({error}), expected a relay configuration"
         ) from error
-    except RecursionError as error:
-        raise SpecError(
-            f"{path}: it is nested too deeply, expected a relay configuration"
-        ) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "it is not YAML"
-        raise SpecError(f"{path}{line}: {problem}, expected YAML") from error
+    except NotYamlError as error:
+        line = f":{error.line}" if error.line else ""
+        raise SpecError(f"{path}{line}: {error.problem}, expected YAML") from error
     if not isinstance(data, dict):
         raise SpecError(f"{path}: found {type(data).__name__}, expected a mapping with receivers")
     try:

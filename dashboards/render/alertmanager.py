@@ -11,8 +11,8 @@ from tocsin.dashboards.render.options import Channel, RenderOptions
 DEADMAN, DRILLS, DEGRADE = "deadman", "drill", "degrade"
 PAGE, TICKET, ARCHIVE = "p0-page", "p1-ticket", "p2-archive"
 
-_TITLE = "[{{ .CommonLabels.priority }}] {{ .CommonLabels.alertname }} {{ .CommonLabels.operator }}"
-_TEXT = (
+TITLE = "[{{ .CommonLabels.priority }}] {{ .CommonLabels.alertname }} {{ .CommonLabels.operator }}"
+TEXT = (
     "{{ range .Alerts }}{{ .Annotations.summary }}\n{{ .Annotations.summary_zh }}\n"
     "reproduce: {{ .Annotations.repro }}\nrunbook: {{ .Annotations.runbook_url }}\n{{ end }}"
 )
@@ -109,7 +109,7 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
                 "agent_id": app.agent_id,
                 "api_secret": app.secret,
                 "to_party": app.to_party,
-                "message": f"{_TITLE}\n{_TEXT}",
+                "message": f"{TITLE}\n{TEXT}",
                 "send_resolved": True,
             }
         ]
@@ -135,8 +135,8 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
                     else {"api_url_file": f"{options.secrets}/slack_url"}
                 ),
                 "channel": options.slack_channel,
-                "title": _TITLE,
-                "text": _TEXT,
+                "title": TITLE,
+                "text": TEXT,
                 "send_resolved": True,
             }
         ]

@@ -25,7 +25,7 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def yaml_text(document: Any) -> str:
+def yaml_text(document: Any, head: str = HEAD) -> str:
     """The document, with a first line that says where it comes from."""
     body: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    return HEAD + body
+    return head + body

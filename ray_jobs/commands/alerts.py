@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def relay(
             relay_app(made), log_level="warning", access_log=False, timeout_graceful_shutdown=5
         )
         # The server ends well on both signals, and then raises again what it caught.
-        with suppress(KeyboardInterrupt), terminated_as_interrupt():
+        with suppress(KeyboardInterrupt), terminated_as_interrupt(), _own_numbers():
             uvicorn.Server(settings).run(sockets=[listening])
 
 
@@ -107,6 +108,20 @@ def redeliver(
     """Send the dead letters again; 1 if one is still not taken, and then it stays a dead letter."""
     made = _relay(config)
     _deliver(made, lambda: made.redeliver(receiver))
+
+
+@contextmanager
+def _own_numbers() -> Iterator[None]:
+    """A page of the relay's deliveries, where it runs alone in a pod and no hub reads its files."""
+    if not os.environ.get("TOCSIN_METRICS_HOST"):
+        yield
+        return
+    from tocsin.ray_jobs.driver_page import driver_page  # Ray is seconds away
+    from tocsin.ray_jobs.places import node_folder
+
+    with driver_page(node_folder()) as page:
+        typer.echo(f"tocsin: its own numbers at http://{page}/metrics")
+        yield
 
 
 @contextmanager

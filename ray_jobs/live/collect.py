@@ -20,8 +20,9 @@ class Collector:
     """Takes readings in order and says after each one what the page shows.
 
     Args:
-        model, profile, version: what is served, and what is checked where no order is in force.
-        replicas: how many there should be.
+        model, version: what is served.
+        profile: what is checked where no replica says it.
+        replicas: how many there should be, where no reading says it.
         switchable: a token is set.
     """
 
@@ -52,19 +53,20 @@ class Collector:
         self._missed += reading.missed
         self._recorder.take(reading.wall_s, reading.samples)
         fleet = reading.fleet
+        profile = grid.fleet_profile(grid.living(fleet), self._profile)
         findings = tuple(self._failures.findings)
         drill = any(one.metric is CHAOS_RUNNING and one.value for one in reading.samples)
         return LiveState(
             wall_s=reading.wall_s,
             model=self._model,
-            profile=self._profile,
+            profile=profile,
             version=self._version,
             switchable=self._switchable,
-            replicas_expected=self._expected,
+            replicas_expected=reading.expected or self._expected,
             last_token_s=reading.last_token_s,
             chaos=drill or self._faults.running,
             replicas=_replicas(fleet),
-            cells=grid.cells(fleet, self._profile, self._rates(reading), findings, reading.wall_s),
+            cells=grid.cells(fleet, profile, self._rates(reading), findings, reading.wall_s),
             failures=tuple(self._failures.rows),
             failures_total=self._failures.total,
             missed=self._missed,

@@ -102,6 +102,16 @@ def profile_at(board: Mapping[str, Any], operator: str, layer: str) -> str:
     return str(board.get("profile", ""))
 
 
+def fleet_profile(living: Iterable[Mapping[str, Any]], profile: str) -> str:
+    """What runs where no order is in force: the least of the replicas, while a config spreads.
+
+    Args:
+        profile: what holds where no replica says it.
+    """
+    boards = [heard.get("switchboard") or {} for heard in living]
+    return least([str(board["profile"]) for board in boards if "profile" in board], profile)
+
+
 def orders(fleet: Fleet) -> tuple[OrderRow, ...]:
     """Orders in force, one row for those that the replicas share."""
     held: dict[tuple[str, str, str], list[float]] = defaultdict(list)

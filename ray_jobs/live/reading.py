@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tocsin.dashboards.live.figures import Sample
+from tocsin.ray_jobs.fleet import FleetView
 from tocsin.ray_jobs.hub_client import HubClient
 from tocsin.ray_jobs.numbers import series_of
 
@@ -17,10 +18,11 @@ class Reading:
     """What was heard at one moment; the dicts are those of the board.
 
     Attributes:
-        wall_s, now_ns: the gateway's clocks at that moment.
+        wall_s: the gateway's clock; now_ns: the board's, as all times of events.
         fleet: last heartbeat by replica.
         events: news since the last reading; `missed` more were skipped.
         kinds: fault by occurrence, as far as the board was told.
+        expected: how many replicas there should be; 0: not known.
     """
 
     wall_s: float
@@ -33,6 +35,7 @@ class Reading:
     degradations: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
     last_token_s: float | None = None
+    expected: int = 0
 
 
 class Source(Protocol):
@@ -51,31 +54,27 @@ class BoardSource:
     """Reads the board and the hubs; implements `Source`.
 
     Args:
-        fleet: the last heartbeats, which the gateway follows anyway.
+        fleet: the board and the last heartbeats, which the gateway follows anyway.
         last_token: age of the last token that left, None before the first.
     """
 
     def __init__(
         self,
-        board: Any,
+        fleet: FleetView,
         hubs: HubClient,
-        fleet: Callable[[], Mapping[str, Mapping[str, Any]]],
         last_token: Callable[[], float | None],
         wall_s: Callable[[], float],
-        now_ns: Callable[[], int],
     ) -> None:
         """Begin with the events that are there already."""
-        self._board = board
-        self._hubs = hubs
         self._fleet = fleet
+        self._hubs = hubs
         self._last_token = last_token
         self._wall_s = wall_s
-        self._now_ns = now_ns
         self._since = 0
 
     async def read(self, wanted: frozenset[str]) -> Reading:
         """One call to the board, one to each hub."""
-        heard = await self._board.live.remote(self._since, EVENTS_MAX)
+        heard = await self._fleet.board.live.remote(self._since, EVENTS_MAX)
         self._since = heard["next"]
         numbers = await self._hubs.numbers(heard["hubs"])
         samples = [
@@ -85,8 +84,8 @@ class BoardSource:
         ]
         return Reading(
             wall_s=self._wall_s(),
-            now_ns=self._now_ns(),
-            fleet=self._fleet(),
+            now_ns=heard["now_ns"],
+            fleet=self._fleet.heard,
             events=heard["events"],
             missed=heard["missed"],
             statuses=heard["statuses"],
@@ -94,4 +93,5 @@ class BoardSource:
             degradations=heard["degradations"],
             samples=samples,
             last_token_s=self._last_token(),
+            expected=self._fleet.expected,
         )

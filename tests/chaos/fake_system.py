@@ -144,7 +144,7 @@ class FakeSystem:
             if order.kind in self.wrong.never_fires:
                 return
             self._fire(order.occurrence)
-            if order.kind == "actor.kill":
+            if order.kind in ("actor.kill", "pod.delete"):
                 victim = next(one for one in self.fleet if one.replica == replica)
                 victim.alive = False
                 self._bear()
@@ -240,7 +240,7 @@ class FakeSystem:
             replica = next((one for one in self.fleet if one.replica == name), None)
             if status.state == "armed" and replica is not None and replica.alive:
                 due = replica.step >= order.after_step and order.kind not in self.wrong.never_fires
-                if due and order.kind not in ("actor.kill", "actor.freeze"):
+                if due and not faults()[order.kind].scope.takes_replica:
                     self._fire(occurrence)
             elif status.state == "fired" and now_ns - status.fired_ns > self.heal_after_ns:
                 state = "unhealed" if order.kind in self.wrong.unhealed else "healed"

@@ -82,8 +82,12 @@ def firing(
     at_s: float,
     step_s: float,
     recordings: Iterable[tuple[str, str]] = (),
+    own: Mapping[str, str] | None = None,
 ) -> Vector:
-    """Alerts that fire at a time: labels of the expression → value, as a rule group finds them."""
+    """Alerts that fire at a time: labels of the expression → value, as a rule group finds them.
+
+    With `own`, the rule's labels, it also finds what it said itself a step before, as `ALERTS`.
+    """
     recorded: dict[Labels, Series] = {}
     since_s: dict[Labels, float] = {}
     fires: dict[Labels, tuple[float, float]] = {}
@@ -96,7 +100,12 @@ def firing(
                 one = recorded.setdefault(key, Series(key))
                 one.times_s.append(now_s)
                 one.values.append(value)
-        found = evaluate(expr, [*known, *recorded.values()], now_s)
+        said = [
+            Series(_key({**dict(labels), **own, "__name__": "ALERTS"}), [now_s - step_s], [1.0])
+            for labels in (since_s.keys() | fires.keys() if own else ())
+            if own
+        ]
+        found = evaluate(expr, [*known, *recorded.values(), *said], now_s)
         true = {_nameless(labels): value for labels, value in found.items()}
         for labels, value in true.items():
             since_s.setdefault(labels, now_s)
@@ -182,6 +191,11 @@ def _call(node: Any, known: list[Series], now_s: float) -> Vector | float:
             m.name: m.value for m in node.args[0].matchers.matchers if str(m.op) == "MatchOp.Equal"
         }
         return {} if found else {_key(equal): 1.0}
+    if name == "label_replace":
+        source, (label, text) = node.args[0], (part.val for part in node.args[1:3])
+        replaced = _value(source, known, now_s)
+        assert isinstance(replaced, dict)
+        return {_key({**dict(labels), label: text}): value for labels, value in replaced.items()}
     over = {
         "increase": _increase,
         "rate": lambda points, range_s, since_s: _divided(
@@ -250,6 +264,10 @@ def _binary(node: Any, left: Vector | float, right: Vector | float) -> Vector | 
         return _set(node, word, left, right)
     if not isinstance(left, dict) and not isinstance(right, dict):
         return float(_ARITHMETIC[word](left, right))
+    if node.modifier and node.modifier.card == parser.VectorMatchCardinality.ManyToOne:
+        assert isinstance(left, dict)
+        assert isinstance(right, dict)
+        return _labelled(node, left, right)
     pairs: Iterable[tuple[Labels, float, float]]
     if isinstance(left, dict) and isinstance(right, dict):
         others = {_nameless(labels): value for labels, value in right.items()}
@@ -269,6 +287,20 @@ def _binary(node: Any, left: Vector | float, right: Vector | float) -> Vector | 
             return {labels: a for labels, a, _ in kept}
         return {labels: b for labels, _, b in kept}
     return {_nameless(labels): float(_ARITHMETIC[word](a, b)) for labels, a, b in pairs}
+
+
+def _labelled(node: Any, left: Vector, right: Vector) -> Vector:
+    """`left op on () group_left (…) right`: the one element on the right lends its labels."""
+    assert not node.modifier.matching.labels, "only on () is known"
+    if not right:
+        return {}
+    ((labels, value),) = right.items()
+    lent = {name: dict(labels).get(name, "") for name in node.modifier.group_labels}
+    reckon = _ARITHMETIC[str(node.op)]
+    return {
+        _key({**dict(_nameless(one)), **lent}): float(reckon(own, value))
+        for one, own in left.items()
+    }
 
 
 def _set(node: Any, word: str, left: Vector, right: Vector) -> Vector:

@@ -7,6 +7,7 @@ import promql_parser
 import pytest
 
 from tests.checkout import ROOT
+from tocsin.checker import plan
 from tocsin.core.metrics import CATALOGUE, CHECK_DURATION, REQUESTS, MetricType
 from tocsin.dashboards.contract import alerts
 from tocsin.dashboards.panel import (
@@ -229,6 +230,18 @@ def test_the_words_of_a_query_say_what_its_promql_says(
         assert f'{label}=~"{pattern}"' in query.expr
     histogram = query.shape.take in (Take.QUANTILE, Take.MEAN, Take.BUCKETS)
     assert histogram == (query.shape.metric.type is MetricType.HISTOGRAM)
+
+
+def test_the_marks_of_the_exception_rate_are_those_of_the_plan() -> None:
+    """One number on the screen and in `tocsin scan --plan`."""
+    panel = next(
+        panel
+        for board in DASHBOARDS
+        for row in board.rows
+        for panel in row.panels
+        if panel.id == "exception_rate"
+    )
+    assert [mark.at for mark in panel.thresholds] == [plan.LOW, plan.HIGH]
 
 
 def test_most_panels_can_be_drawn_without_prometheus() -> None:

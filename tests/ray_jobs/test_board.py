@@ -192,3 +192,17 @@ def test_the_actors_that_only_count_do_not_load_torch() -> None:
     said = "import sys, tocsin.ray_jobs.hub; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
+
+
+async def test_only_the_application_of_a_job_that_ended_is_left_behind(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was deployed to stay has no such job, and old jobs are forgotten by Ray."""
+    table = [{"JobID": "02000000", "IsDead": False}, {"JobID": "03000000", "IsDead": True}]
+    monkeypatch.setattr("ray._private.state.jobs", lambda: table)
+    assert not await board.left_behind()
+    left = []
+    for job in ("02000000", "03000000", "01000000"):
+        await board.deployed_by(job)
+        left.append(await board.left_behind())
+    assert left == [False, True, True]

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from tests.ray_jobs.tiny_model import save_tiny_model
 from tocsin.chaos.contract import faults
-from tocsin.ray_jobs.cli import app
+from tocsin.ray_jobs.cli import app, main
 from tocsin.ray_jobs.cluster import free_port
-from tocsin.ray_jobs.commands.edge import EXIT_INVALID, EXIT_SPEC
+from tocsin.ray_jobs.commands.edge import EXIT_INVALID, EXIT_SPEC, one_line
 
 
 def tocsin(*words: str) -> Result:
@@ -57,7 +58,18 @@ def test_the_commands_of_this_version_are_listed_and_no_other() -> None:
     """A command that does nothing yet is not there."""
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     groups = {group.name for group in app.registered_groups}
-    assert commands == {"serve", "reproduce", "bisect", "digest", "top", "trace", "monitor"}
+    expected = {
+        "serve",
+        "reproduce",
+        "bisect",
+        "digest",
+        "top",
+        "trace",
+        "monitor",
+        "probe",
+        "scan",
+    }
+    assert commands == expected
     assert groups == {"chaos", "dashboards", "alerts"}
     words = tocsin("chaos", "--help").stdout
     for name in ("lint", "plan", "run", "check", "heal", "catalogue", "report", "demo"):
@@ -181,3 +193,48 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["chaos", "run", "smoke", "--seed", "abc"],
+            "tocsin chaos run: Invalid value for '--seed'",
+        ),
+        (["chaos", "frob"], "tocsin chaos: No such command 'frob'"),
+        (["probe"], "tocsin probe: Missing argument 'url'"),
+    ],
+)
+def test_a_command_line_that_cannot_be_meant_is_one_line_and_a_spec_error(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    """2 would say that a run was unknown or vacuous."""
+    monkeypatch.setattr(sys, "argv", ["tocsin", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == EXIT_SPEC
+    line = capsys.readouterr().err
+    assert line.startswith(said)
+    assert line.count("\n") == 1
+    assert "--help" in line
+
+
+def test_a_mistake_of_our_own_is_one_line_and_its_traceback_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever meets it has something to report."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    @one_line
+    def command() -> None:
+        raise IndexError("list index\nout of range")
+
+    with pytest.raises(typer.Exit) as ended:
+        command()
+    assert ended.value.exit_code == EXIT_INVALID
+    (report,) = tmp_path.iterdir()
+    assert "IndexError" in report.read_text()

@@ -64,14 +64,13 @@ async def lose_a_node_while_it_serves(nodes: Any, serving: Serving) -> Any:
     homes = {replica.replica: replica.node for replica in serving.alive()}
     own = ray.get_runtime_context().get_node_id()
     others = {node.node_id: node for node in nodes.worker_nodes if node.node_id != own}
-    for _ in range(20):
+    for _ in range(40):
         record, killed = None, False
         async for record in serving.stream():
-            busy = [r.replica for r in serving.alive() if r.stats["running"]]
-            victim = next((homes[name] for name in busy if homes.get(name) in others), None)
-            if len(record.chunks) == 5 and victim is not None and not killed:
+            home = homes[record.attempts[0]]
+            if len(record.chunks) == 5 and home in others and not killed:
                 killed = True
-                await asyncio.to_thread(nodes.remove_node, others[victim], allow_graceful=False)
+                await asyncio.to_thread(nodes.remove_node, others[home], allow_graceful=False)
         if killed:
             assert record is not None
             assert len(record.attempts) >= 2

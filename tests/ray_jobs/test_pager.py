@@ -258,3 +258,41 @@ def test_the_environment_names_alertmanagers_and_drills(monkeypatch: pytest.Monk
     monkeypatch.setenv("TOCSIN_ALERTMANAGER_URL", "http://a:9093, http://b:9093,")
     monkeypatch.setenv("TOCSIN_DRILL", "1")
     assert paging_of_environment("g") == Paging(("http://a:9093", "http://b:9093"), "g", drill=True)
+
+
+async def test_a_push_from_a_cluster_has_the_labels_that_rules_have_there(
+    alertmanager: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without namespace and release it would be another alert, which an operator's routes lose."""
+    monkeypatch.setenv("TOCSIN_ALERTMANAGER_URL", alertmanager.url)
+    monkeypatch.setenv("TOCSIN_ALERT_LABELS", "namespace=models, release=demo,")
+    pager = Pager(paging_of_environment())
+    pager.window_crossed("m", "rope")
+    await settled(pager)
+    await pager.close()
+    ((alert,),) = alertmanager.got
+    assert alert["labels"] == {
+        "alertname": "TocsinOperatorFailing",
+        **alerts()["operator_failing"].labels,
+        "namespace": "models",
+        "release": "demo",
+        "model": "m",
+        "operator": "rope",
+    }
+
+
+async def test_while_an_experiment_strikes_what_serves_a_push_is_a_drills(
+    alertmanager: Alertmanager,
+) -> None:
+    """And in earnest again when its time is over, also if its driver was lost and said no end."""
+    clock = ManualClock()
+    pager = Pager(Paging((alertmanager.url,)), clock=clock)
+    for attacked_s, later_s in ((None, 0.0), (300.0, 10.0), (None, 289.0), (None, 2.0)):
+        if attacked_s is not None:
+            pager.attacked(attacked_s)
+        clock.sleep(later_s)
+        pager.window_crossed("m", f"operator-{clock.now_ns()}")
+        await settled(pager)
+    await pager.close()
+    marks = [alert["labels"].get("chaos") for (alert,) in alertmanager.got]
+    assert marks == [None, "true", "true", None]

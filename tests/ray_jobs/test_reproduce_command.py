@@ -256,6 +256,7 @@ def test_what_a_real_engine_recorded_fails_again(
     assert made.fails
     assert made.check == check
     assert made.shrunk is not None
-    assert made.shrunk.after * 100 <= made.shrunk.before
+    # A page that attention read wrongly is one entry of twelve numbers: less there cannot be.
+    assert made.shrunk.after <= max(12, made.shrunk.before // 100)
     assert found.facts["business_impact"]
     assert run(made.test) == REPRODUCED

@@ -16,7 +16,6 @@ from tocsin.chaos.faults.batch.malformed import KINDS, ServedModel
 from tocsin.chaos.faults.batch.malformed import malformed as unit
 from tocsin.core.faulting import Order
 from tocsin.core.history import EventKind, Outcome
-from tocsin.core.system import ReplicaInfo
 from tocsin.core.terms import Profile
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.cluster import Cluster, free_port
@@ -74,7 +73,8 @@ async def test_a_killed_replica_loses_and_repeats_no_token(serving: Serving) -> 
     record, victim = None, ""
     async for record in serving.stream():
         if len(record.chunks) == 5 and not victim:
-            victim = await asyncio.to_thread(kill_worker_of, serving, signal.SIGKILL)
+            victim = record.attempts[-1]
+            os.kill(pid_of(serving, victim), signal.SIGKILL)
     assert record is not None
     assert victim
     assert record.outcome is Outcome.OK
@@ -97,7 +97,8 @@ async def test_a_frozen_replica_is_passed_by_and_comes_back(serving: Serving) ->
     record, victim = None, ""
     async for record in serving.stream():
         if len(record.chunks) == 5 and not victim:
-            victim = await asyncio.to_thread(kill_worker_of, serving, signal.SIGSTOP)
+            victim = record.attempts[-1]
+            os.kill(pid_of(serving, victim), signal.SIGSTOP)
     try:
         assert record is not None
         assert record.tokens == golden.tokens
@@ -109,19 +110,6 @@ async def test_a_frozen_replica_is_passed_by_and_comes_back(serving: Serving) ->
     stalled = serving.events(EventKind.REPLICA_STALLED, since)
     assert [event.replica for event in stalled] == [victim]
     wait_until(lambda: bool(serving.events(EventKind.REPLICA_RESUMED, since)), "its return")
-
-
-def kill_worker_of(serving: Serving, number: signal.Signals) -> str:
-    """Signal the replica that has something to do."""
-    busy: list[ReplicaInfo] = []
-
-    def found() -> bool:
-        busy[:] = [one for one in serving.alive() if one.stats["running"]]
-        return bool(busy)
-
-    wait_until(found, "a busy replica", 5.0)
-    os.kill(busy[0].pid, number)
-    return busy[0].replica
 
 
 def pid_of(serving: Serving, replica: str) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import httpx
 import pytest
 
 from tests.ray_jobs.served import CHAT, Serving, wait_until
-from tests.ray_jobs.test_serving import kill_worker_of
+from tests.ray_jobs.test_serving import pid_of
 from tests.ray_jobs.tiny_model import save_tiny_model
 from tests.ray_jobs.tracing.otlp_sink import OtlpSink, otlp_sink
 from tocsin.core.faulting import Order
@@ -169,9 +170,11 @@ async def test_a_request_that_outlives_its_replica_is_one_trace(traced: Traced) 
     ):
         tokens = 0
         async for line in response.aiter_lines():
-            tokens += line.startswith("data: {") and "token" in json.loads(line[6:])["tocsin"]
+            own = json.loads(line[6:])["tocsin"] if line.startswith("data: {") else {}
+            tokens += "token" in own
             if tokens == 5 and not victim:
-                victim = await asyncio.to_thread(kill_worker_of, traced.serving, signal.SIGKILL)
+                victim = own["replica"]
+                os.kill(pid_of(traced.serving, victim), signal.SIGKILL)
     spans = {span.name: span for span in traced.of(trace_id, 4)}
     server, resumed = spans[f"chat {traced.serving.model}"], spans["resume"]
     assert [event.name for event in server.events] == ["attempt.broken"]

@@ -102,6 +102,10 @@ def test_a_served_request_is_in_every_number_of_its_replica(
     assert value(tmp_path, metrics.UNVERIFIED_TOKENS, "m") == 0
     (operator, layer, result), count = next(iter(counters.checks.items()))
     assert value(tmp_path, metrics.CHECKS, "m", operator, layer, result) == count
+    assert value(tmp_path, metrics.SAMPLED_CHECKS, "m", operator, layer, "ok") == 0
+    counters.sampled_checks[operator, layer, "ok"] = 7
+    replica.meter.count(replica.stack)
+    assert value(tmp_path, metrics.SAMPLED_CHECKS, "m", operator, layer, "ok") == 7
     for kind, steps in (("decode", 5), ("prefill", 1)):
         found = [
             value(tmp_path, metrics.STEP_DURATION, "m", kind, part=part) for part in ("0.05", "0.1")

@@ -2,7 +2,7 @@
 
 import signal
 
-from tocsin.chaos.contract import ProcessTarget, fault
+from tocsin.chaos.contract import ELSEWHERE, ProcessTarget, fault
 from tocsin.chaos.process import look, send, state_of, wait_for
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.terms import Priority
@@ -31,5 +31,7 @@ def is_healed(target: ProcessTarget) -> bool:
     if target.replacement is None:
         return state_of(target) == "gone"
     pid = target.replacement()
+    if pid == ELSEWHERE:
+        return True
     reading = None if pid is None or pid == target.pid else look(pid)
     return reading is not None and not reading.dead

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from tests.ray_jobs.live.readings import at, heartbeat
 from tests.ray_jobs.live.test_collect import collector
 from tocsin.core.errors import CapacityError
 from tocsin.dashboards.live.page import SECTIONS
+from tocsin.ray_jobs.fleet import FleetView
 from tocsin.ray_jobs.live import feed as module
 from tocsin.ray_jobs.live.feed import BEHIND_MAX, CLIENTS_MAX, LiveFeed
 from tocsin.ray_jobs.live.reading import Reading
-from tocsin.ray_jobs.live.status import checker_status
+from tocsin.ray_jobs.live.status import ServedFacts, checker_status
+from tocsin.ray_jobs.options import ServeOptions
 
 
 class Scripted:
@@ -180,17 +183,19 @@ async def test_one_reading_that_makes_no_sense_does_not_end_the_stream(
     await close(stream)
 
 
-async def test_checker_status_is_a_table_with_orders_and_each_replica() -> None:
+async def test_checker_status_is_a_table_with_orders_and_each_replica(tmp_path: Path) -> None:
     """Everything that it said before it still says."""
     source = Scripted()
-    fleet = {"a": heartbeat(), "dead": heartbeat(alive=False)}
-    body = await checker_status(feed_of(source), "full", fleet)
+    fleet = FleetView(2, board=object())
+    fleet.heard = {"a": heartbeat(), "dead": heartbeat(alive=False)}
+    served = ServedFacts(ServeOptions(path=str(tmp_path)), vocab_size=257)
+    body = await checker_status(feed_of(source), served, fleet)
     assert body["table"]["rope"]["numerical"]["profile"] == "full"
     assert body["orders"] == []
     assert set(body["replicas"]) == {"a"}
     assert body["replicas"]["a"]["breaker"]["flash"] == "closed"
     source = Scripted()
     source.broken = True
-    body = await checker_status(feed_of(source), "full", fleet)
+    body = await checker_status(feed_of(source), served, fleet)
     assert body["table"] == {}
     assert set(body["replicas"]) == {"a"}

@@ -1,0 +1,1 @@
+"""Faults on the pod of a replica."""

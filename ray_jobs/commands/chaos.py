@@ -1,0 +1,231 @@
+"""`tocsin chaos …`: run an experiment, look at its plan, judge it again, take back what it left."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.core.clock import SystemClock
+from tocsin.core.errors import SpecError
+from tocsin.core.terms import Profile
+from tocsin.ray_jobs.commands.chaos_remote import (
+    ARCHIVE_LIMIT_MIB,
+    START_TIMEOUT_S,
+    ArchiveLimit,
+    KubeContext,
+    Namespace,
+    PrintArchive,
+    Publish,
+    ReleaseName,
+    StartTimeout,
+    delivery,
+    elsewhere,
+    run_elsewhere,
+    unpack,
+)
+from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
+
+_DEFAULT_EXPERIMENT = "first-light"
+
+chaos_app = typer.Typer(no_args_is_help=True, help="Break the served model and judge its answers.")
+chaos_app.command()(one_line(unpack))
+
+Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
+Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]
+ProfileOption = Annotated[Profile | None, typer.Option(help="how much is checked")]
+Store = Annotated[Path, typer.Option(help="folder of the runs")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")]
+On = Annotated[
+    str,
+    typer.Option(help="URL of an application that is served already; nothing is deployed"),
+]
+StopOnAlert = Annotated[
+    str, typer.Option(help="URL of an Alertmanager; an alert that begins meanwhile ends the run")
+]
+StopMatchers = Annotated[
+    list[str] | None,
+    typer.Option(help='which alerts end it, such as severity="P0"; may be given several times'),
+]
+
+PolicyDigest = Annotated[
+    str, typer.Option(help="wait until the policy's file has this SHA-256: ConfigMaps arrive late")
+]
+
+
+@chaos_app.command()
+@one_line
+def run(
+    spec: Spec = _DEFAULT_EXPERIMENT,
+    seed: Seed = None,
+    profile: ProfileOption = None,
+    store: Store = Path("store"),
+    port: Port = 0,
+    on: On = "",
+    stop_on_alert: StopOnAlert = "",
+    stop_matchers: StopMatchers = None,
+    dry_run: Annotated[bool, typer.Option(help="print plan and targets, and stop")] = False,
+    print_archive: PrintArchive = False,
+    archive_limit: ArchiveLimit = ARCHIVE_LIMIT_MIB,
+    publish: Publish = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
+    release: ReleaseName = "",
+    start_timeout: StartTimeout = START_TIMEOUT_S,
+    policy_sha256: PolicyDigest = "",
+    wait_s: Annotated[
+        float, typer.Option(min=0, help="seconds for what is served to have all its replicas")
+    ] = 0.0,
+) -> None:
+    """Serve the model, break it, judge every answer; the exit code is the verdict.
+
+    With RAY_ADDRESS=http://host:8265 or --kube-context it runs there, and its report comes home.
+    """
+    where = elsewhere(kube_context, namespace, release, start_timeout)
+    if where is not None:
+        words = ["--publish", publish] if publish else []
+        words += ["--on", on] if on else []
+        words += ["--stop-on-alert", stop_on_alert] if stop_on_alert else []
+        words += [word for one in stop_matchers or () for word in ("--stop-matchers", one)]
+        words += (
+            ["--archive-limit", f"{archive_limit:g}"] if archive_limit != ARCHIVE_LIMIT_MIB else []
+        )
+        code = run_elsewhere(
+            where, spec, seed=seed, profile=profile, store=store, extra=words, dry_run=dry_run
+        )
+        raise typer.Exit(code)
+    with (
+        delivery(store, print_archive, archive_limit, publish) as delivered,
+        terminated_as_interrupt(),
+    ):
+        from tocsin.chaos.plan import make_plan, plan_table
+        from tocsin.chaos.policy import POLICY_ENV
+        from tocsin.chaos.spec_file import load_experiment, written_name
+
+        if policy_sha256:
+            from tocsin.ray_jobs.arrival import wait_for_policy
+
+            wait_for_policy(policy_sha256, SystemClock())
+        experiment = load_experiment(spec, seed=seed, profile=profile)
+        if dry_run and not on and not os.environ.get(POLICY_ENV):
+            typer.echo(plan_table(make_plan(experiment)))
+            return
+        from tocsin.ray_jobs.attack import attack_of
+
+        attack = attack_of(on, stop_on_alert, stop_matchers or ())
+        if attack is not None and wait_s:
+            from tocsin.ray_jobs.arrival import wait_for_service
+
+            wait_for_service(attack.url, wait_s, SystemClock())
+        if attack is not None and (dry_run or attack.dry):
+            from tocsin.ray_jobs.dry_run import dry_run as tell
+
+            tell(experiment, attack, typer.echo)
+            return
+        from tocsin.ray_jobs.attach import attached_run
+        from tocsin.ray_jobs.chaos_run import chaos_run
+
+        words = ["tocsin", "chaos", "run", written_name(spec), "--seed", str(experiment.seed)]
+        words += ["--profile", str(profile)] if profile else []
+        delivered.begin(experiment.name)
+        if attack is not None:
+            words += ["--on", attack.url]
+            code = attached_run(experiment, store, attack, " ".join(words))
+        else:
+            code = chaos_run(experiment, store, port, " ".join(words))
+        raise typer.Exit(delivered.finish(code))
+
+
+@chaos_app.command()
+@one_line
+def lint(spec: Spec = _DEFAULT_EXPERIMENT) -> None:
+    """Read an experiment and say what is wrong with it."""
+    from tocsin.chaos.plan import make_plan
+    from tocsin.chaos.spec_file import load_experiment
+
+    experiment = load_experiment(spec)
+    plan = make_plan(experiment)
+    typer.echo(f"{experiment.name}: well-formed, {len(plan.occurrences)} occurrences")
+
+
+@chaos_app.command()
+@one_line
+def plan(spec: Spec = _DEFAULT_EXPERIMENT, seed: Seed = None) -> None:
+    """Print when each fault would be injected, and the plan's digest."""
+    from tocsin.chaos.plan import make_plan, plan_table
+    from tocsin.chaos.spec_file import load_experiment
+
+    typer.echo(plan_table(make_plan(load_experiment(spec, seed=seed))))
+
+
+@chaos_app.command()
+@one_line
+def check(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> None:
+    """Judge a recorded run again, from its files alone."""
+    from tocsin.chaos.progress_view import progress_view
+    from tocsin.chaos.run import check as check_again
+
+    raise typer.Exit(check_again(run_dir.resolve(), progress_view()))
+
+
+@chaos_app.command()
+@one_line
+def report(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> None:
+    """Write a recorded run's report.html anew and say where it is."""
+    from tocsin.chaos.judge import judge
+    from tocsin.chaos.report import write_report
+    from tocsin.chaos.store import load_case
+
+    where = run_dir.resolve()
+    case = load_case(where)
+    typer.echo(str(write_report(where, case, judge(case))))
+
+
+@chaos_app.command()
+@one_line
+def heal(
+    store: Store = Path("store"),
+    every: Annotated[bool, typer.Option("--all", help="every run in the store")] = False,
+) -> None:
+    """Take away what a killed run may have left armed, and say so; 5 if it cannot be shown."""
+    from tocsin.chaos.heal import heal_all
+    from tocsin.core.clock import SystemClock
+
+    if not every:
+        raise SpecError("chaos heal: say --all; it looks at every run in the store")
+    raise typer.Exit(heal_all(store, None, clock=SystemClock(), say=typer.echo))
+
+
+@chaos_app.command()
+@one_line
+def catalogue() -> None:
+    """Print every fault: where it acts, what it does, what must see it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tocsin.chaos.contract import faults
+
+    table = Table(box=None)
+    for name in ("fault", "scope", "alert", "detectors"):
+        table.add_column(name, no_wrap=True)  # ids are there to be copied
+    table.add_column("what it does")
+    for unit in faults().values():
+        detectors = "\n".join(unit.expect)
+        table.add_row(unit.id, str(unit.scope), str(unit.priority), detectors, unit.summary)
+    Console().print(table)
+
+
+@chaos_app.command()
+@one_line
+def demo() -> None:
+    """One poisoned KV page: the same story with checks off and on, side by side."""
+    from tocsin.chaos.policy import POLICY_ENV
+
+    if os.environ.get(POLICY_ENV):
+        raise SpecError(
+            "chaos demo: it serves an application of its own, and here is a chaos policy; run it "
+            "on a machine without one"
+        )
+    from tocsin.ray_jobs.demo import tell
+
+    raise typer.Exit(tell())

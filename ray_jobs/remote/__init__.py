@@ -1,0 +1,1 @@
+"""Chaos runs on somebody else's machines: submitted, followed, and their reports brought home."""
