@@ -1,0 +1,1 @@
+"""Custom resources as the chart writes them: what their APIs take, and no field besides."""

@@ -1,0 +1,1 @@
+"""What the gate proves beyond the form of objects: one proof a module."""

@@ -1,0 +1,1 @@
+"""What every rendered object is held to: one function a rule, one module a subject."""

@@ -1,0 +1,1 @@
+"""The chart's values, declared once: schema, default file and documentation come from here."""
