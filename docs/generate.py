@@ -9,10 +9,11 @@ from tocsin.checker.contracts_page import contracts_page
 from tocsin.dashboards.dashboards_page import dashboards_page
 from tocsin.dashboards.grafana.backend import generated
 from tocsin.dashboards.runbook_index import runbook_index
+from tocsin.helm.generate import generated as chart_files
 from tocsin.ray_jobs.metrics_page import metrics_page
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench")
+PACKAGES = ("tocsin", "checker", "chaos", "dashboards", "ray_jobs", "bench", "helm")
 # One unit a file: these are described in the generated pages, a line here would only repeat it.
 LISTED_ELSEWHERE = {
     "checker/checks": "the checks, one a file: [contracts.md](contracts.md)",
@@ -59,6 +60,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         root / "docs" / "runbooks" / "README.md": runbook_index(),
         boards: dashboards_page(boards.read_text(encoding="utf-8")),
         **{root / GRAFANA / path.name: text for path, text in generated().items()},
+        **chart_files(root),
     }
 
 
@@ -82,5 +84,6 @@ def _first_sentence(path: Path) -> str:
 if __name__ == "__main__":
     for page, content in pages().items():
         if page.read_text(encoding="utf-8") != content if page.exists() else True:
+            page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(content, encoding="utf-8")
             sys.stdout.write(f"written: {page.relative_to(ROOT)}\n")
