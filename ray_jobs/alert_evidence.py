@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.core.errors import SpecError, TocsinError
+from tocsin.core.ids import new_ulid
 from tocsin.dashboards.relay.evidence import Evidence, Reproduction
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
 from tocsin.ray_jobs.tracing.read import spans_of
@@ -38,14 +39,20 @@ class NodeEvidence:
         """Load what reads the journal: torch comes with it, and the first alert need not wait."""
         self._record("none")
 
-    def find(self, failure: str) -> Evidence | None:
-        """Facts of a failure id or of `latest:<operator>`, None where nothing was recorded."""
+    def find(self, failure: str, since_s: float = 0.0) -> Evidence | None:
+        """Facts of a failure id or of `latest:<operator>`, None where nothing was recorded.
+
+        Args:
+            since_s: seconds since the epoch; an older failure is not the one that is meant.
+        """
         from tocsin.checker.journal import snapshot_folder
 
         record = self._record(failure)
         if record is None:
             return None
         failure_id = str(record["failure_id"])
+        if failure_id < _oldest(since_s):
+            return None
         snapshot = snapshot_folder(journal_folder(self.folder), failure_id)
         return Evidence(
             failure_id=failure_id,
@@ -56,10 +63,14 @@ class NodeEvidence:
             environment=_environment(record),
         )
 
-    def reproduce(self, failure: str) -> Reproduction | None:
-        """Write the reproduction of a failure, or find the one that is there; may take a minute."""
+    def reproduce(self, failure: str, since_s: float = 0.0) -> Reproduction | None:
+        """Write the reproduction of a failure, or find the one that is there; may take a minute.
+
+        Args:
+            since_s: seconds since the epoch; an older failure is not the one that is meant.
+        """
         failure_id = self._recorded(failure)
-        if failure_id is None:
+        if failure_id is None or failure_id < _oldest(since_s):
             return None
         target = self.reproductions / failure_id
         command = f"tocsin reproduce {failure_id}"
@@ -111,6 +122,11 @@ class NodeEvidence:
         if not record.get("trace_id"):
             return []
         return spans_of(spans_folder(self.folder), failure_id=failure_id)
+
+
+def _oldest(since_s: float) -> str:
+    """The smallest failure id of a moment: ids sort by time."""
+    return new_ulid(int(max(since_s, 0.0) * 1000), bytes(10))
 
 
 def _document(snapshot: Path | None) -> dict[str, Any]:

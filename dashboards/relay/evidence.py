@@ -39,7 +39,8 @@ class Evidence:
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
-Reproduce = Callable[[str], Reproduction | None]
-"""From a failure id or `latest:<operator>`; None where nothing was recorded. May take its time."""
-FindEvidence = Callable[[str], Evidence | None]
+Reproduce = Callable[[str, float], Reproduction | None]
+"""From a failure id or `latest:<operator>`, and since when (seconds since the epoch) the latest may
+be: an older one belongs to another incident. None where nothing was recorded. May take its time."""
+FindEvidence = Callable[[str, float], Evidence | None]
 """The same for the facts."""

@@ -7,6 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tocsin.core.terms import Priority
 
+_FAILED_BEFORE_S = 600.0
+"""An alert may begin so long after the failure that is recorded in full: of an operator and check
+that is the first in five minutes; then come the rule's window, its evaluation and scrapes."""
+
 
 class _Foreign(BaseModel):
     """Another program's format: it may grow, so what is not known is left aside."""
@@ -46,6 +50,13 @@ class AlertBody(_Foreign):
         if failure_id := self.annotations.get("failure_id", ""):
             return failure_id
         return f"latest:{self.operator}" if self.operator else ""
+
+    @property
+    def failed_since_s(self) -> float:
+        """Unix time before which no failure was this alert's doing; 0 where its id is known."""
+        if self.annotations.get("failure_id", ""):
+            return 0.0
+        return self.starts_at.timestamp() - _FAILED_BEFORE_S
 
     @property
     def key(self) -> str:

@@ -60,9 +60,9 @@ class Relay:
         self._http = httpx.AsyncClient(follow_redirects=False)
         self._preparing: set[asyncio.Task[Any]] = set()
         self._runs: list[asyncio.Task[None]] = []
-        self._reproductions: OrderedDict[str, tuple[float, asyncio.Task[Reproduction | None]]] = (
-            OrderedDict()
-        )
+        self._reproductions: OrderedDict[
+            tuple[str, float], tuple[float, asyncio.Task[Reproduction | None]]
+        ] = OrderedDict()
         self.stopping = False
         self.couriers: dict[str, Courier] = {}
         for name, receiver in config.receivers.items():
@@ -214,7 +214,7 @@ class Relay:
 
     async def _gather(self, alerts: list[AlertBody], wait_s: float | None) -> dict[str, Notes]:
         """Notes of those alerts whose reproduction is there in time."""
-        tasks = {alert.key: self._reproduction(alert.failure) for alert in alerts}
+        tasks = {alert.key: self._reproduction(alert) for alert in alerts}
         if not tasks:
             return {}
         await asyncio.wait(set(tasks.values()), timeout=wait_s)
@@ -225,15 +225,16 @@ class Relay:
                 found[key] = Notes(command=reproduction.command, path=str(reproduction.path))
         return found
 
-    def _reproduction(self, failure: str) -> asyncio.Task[Reproduction | None]:
+    def _reproduction(self, alert: AlertBody) -> asyncio.Task[Reproduction | None]:
         """The running or finished task for a failure; several receivers share it."""
         now_s = self._clock.now_ns() / 1e9
-        known = self._reproductions.get(failure)
+        wanted = alert.failure, alert.failed_since_s
+        known = self._reproductions.get(wanted)
         if known is not None and now_s - known[0] < _REPRODUCED_AGAIN_S:
             return known[1]
         reproduce = self._reproduce
-        task = self._go(_in_thread(lambda: reproduce(failure) if reproduce else None))
-        self._reproductions[failure] = (now_s, task)
+        task = self._go(_in_thread(lambda: reproduce(*wanted) if reproduce else None))
+        self._reproductions[wanted] = (now_s, task)
         while len(self._reproductions) > _REMEMBERED:
             self._reproductions.popitem(last=False)
         return task
@@ -258,7 +259,7 @@ class Relay:
         find = self._evidence
 
         def write() -> str | None:
-            evidence = find(alert.failure) if find is not None else None
+            evidence = find(alert.failure, alert.failed_since_s) if find is not None else None
             if evidence is None:
                 return None
             page = write_report(folder, alert, evidence, notes, self._clock.wall_s())

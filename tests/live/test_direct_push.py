@@ -75,7 +75,14 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
         (folder / "alertmanager.yml").write_text(yaml.safe_dump(routes))
         (folder / "tocsin_token").write_text("x")
         words = [
-            [str(TOCSIN), "alerts", "relay", "--config", str(folder / "relay.yaml")],
+            # A node of its own: what others left on this machine is nobody's reproduction here.
+            [
+                str(TOCSIN),
+                "alerts",
+                "relay",
+                f"--config={folder / 'relay.yaml'}",
+                f"--node={folder / 'node'}",
+            ],
             [
                 binary("prometheus-alertmanager"),
                 f"--config.file={folder / 'alertmanager.yml'}",

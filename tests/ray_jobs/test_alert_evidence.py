@@ -13,6 +13,7 @@ from tocsin.dashboards.relay.report import write_report
 from tocsin.ray_jobs.alert_evidence import NodeEvidence
 
 CHECK = "numerical.rms_range"
+_BASE_32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @pytest.fixture
@@ -59,6 +60,22 @@ def test_what_was_never_recorded_is_nothing(node: Path, tmp_path: Path, failure_
         assert known.find(name) is None
         assert known.reproduce(name) is None
     assert NodeEvidence(tmp_path / "empty", tmp_path).find("latest") is None
+
+
+def test_what_failed_long_before_an_alert_is_not_its_failure(
+    node: Path, tmp_path: Path, failure_id: str
+) -> None:
+    """A page must not carry the reproduction of another incident."""
+    known = evidence(node, tmp_path)
+    failed_s = (
+        sum(_BASE_32.index(one) << 45 - 5 * at for at, one in enumerate(failure_id[:10])) / 1e3
+    )
+    found = known.find("latest:rms_norm", failed_s - 600.0)
+    assert found is not None
+    assert found.failure_id == failure_id
+    later_s = failed_s + 60.0
+    assert known.find("latest:rms_norm", later_s) is None
+    assert known.reproduce("latest:rms_norm", later_s) is None
 
 
 def test_a_report_of_a_real_record_names_its_tensors(

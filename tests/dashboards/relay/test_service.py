@@ -51,7 +51,7 @@ async def test_a_page_carries_the_command_and_the_path_of_its_reproduction(
     """To every receiver, and the reproduction is written once."""
     calls: list[str] = []
 
-    def reproduce(failure: str) -> Reproduction:
+    def reproduce(failure: str, since_s: float) -> Reproduction:
         calls.append(failure)
         return Reproduction(f"tocsin reproduce {failure}", Path("/repro/test_page_owner.py"))
 
@@ -72,19 +72,20 @@ async def test_a_page_carries_the_command_and_the_path_of_its_reproduction(
 async def test_an_alert_without_an_id_is_reproduced_by_its_operator(
     config: RelayConfig, stub: Stub
 ) -> None:
-    """The rule's copy of an alert knows no failure id."""
-    calls: list[str] = []
+    """The rule's copy of an alert knows no failure id; what failed long before is not meant."""
+    calls: list[tuple[str, float]] = []
 
-    def reproduce(failure: str) -> Reproduction:
-        calls.append(failure)
+    def reproduce(failure: str, since_s: float) -> Reproduction:
+        calls.append((failure, since_s))
         return Reproduction("tocsin reproduce X", Path("/t.py"))
 
     relay = Relay(config, reproduce=reproduce)
     relay.start()
-    relay.accept("slack", body(alert(annotations={"failure_id": ""}, operator="rope")))
+    said = body(alert(annotations={"failure_id": ""}, operator="rope"))
+    relay.accept("slack", said)
     await delivered(relay)
     await relay.stop()
-    assert calls == ["latest:rope"]
+    assert calls == [("latest:rope", said.alerts[0].starts_at.timestamp() - 600.0)]
 
 
 async def test_a_page_does_not_wait_for_a_slow_reproduction_which_follows_it(
@@ -93,7 +94,7 @@ async def test_a_page_does_not_wait_for_a_slow_reproduction_which_follows_it(
     """First the page with the command, then one line with the path."""
     release = threading.Event()
 
-    def reproduce(failure: str) -> Reproduction:
+    def reproduce(failure: str, since_s: float) -> Reproduction:
         release.wait(20.0)
         return Reproduction("tocsin reproduce X", Path("/late/test_it.py"))
 
@@ -120,7 +121,7 @@ async def test_a_page_goes_out_where_nothing_can_be_reproduced(
 ) -> None:
     """With the command, once."""
 
-    def reproduce(failure: str) -> Reproduction | None:
+    def reproduce(failure: str, since_s: float) -> Reproduction | None:
         if error is not None:
             raise error
         return None
@@ -153,7 +154,7 @@ async def test_a_ticket_carries_a_debug_report_with_all_that_is_known(
         spans=[{"name": "decode", "start_ns": 1_000_000, "end_ns": 3_500_000, "status": "error"}],
         environment={"torch": "2.13", "replica": "r1"},
     )
-    relay = Relay(config, evidence=lambda failure: evidence if failure == FAILURE else None)
+    relay = Relay(config, evidence=lambda failure, _: evidence if failure == FAILURE else None)
     relay.start()
     relay.accept(
         "dingtalk", body(alert("TocsinSemanticFailure", priority="P1", operator="sampler"))
@@ -190,7 +191,7 @@ async def test_a_ticket_carries_a_debug_report_with_all_that_is_known(
 async def test_old_reports_make_room_for_new_ones(config: RelayConfig) -> None:
     """A storm of tickets must not fill the disk."""
     few = config.model_copy(update={"reports_max": 2})
-    relay = Relay(few, evidence=lambda failure: Evidence(failure))
+    relay = Relay(few, evidence=lambda failure, _: Evidence(failure))
     relay.start()
     for number in range(4):
         relay.accept("slack", body(alert(f"A{number}", priority="P1")))
