@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -40,14 +41,26 @@ VALUES = {
 
 @dataclass(slots=True)
 class World:
-    """Every pod's page under its own path, and what each receiver was told."""
+    """Every pod's page under its own path, and what each receiver was told.
+
+    Attributes:
+        told: receiver and labels of each alert, as they came.
+    """
 
     pages: dict[str, dict[str, float]] = field(default_factory=dict)
+    prometheus_url: str = ""
     told: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def set(self, pod: str, **values: float) -> None:
         """What a pod's page says from now on."""
         self.pages[pod] = self.pages.get(pod, {}) | values
+
+    def knows(self, query: str) -> bool:
+        """Whether Prometheus finds anything by now."""
+        answer = httpx.get(
+            f"{self.prometheus_url}/api/v1/query", params={"query": query}, trust_env=False
+        )
+        return bool(answer.json()["data"]["result"])
 
     def heard(self, kind: str, **labels: str) -> list[dict[str, str]]:
         """Alerts with these labels that a receiver was told of."""
@@ -188,7 +201,8 @@ def servers(world: tuple[World, int], tmp_path_factory: pytest.TempPathFactory) 
         alertmanager_yml=folder / "alertmanager.yml",
         prometheus_port=_free_port(),
         alertmanager_port=alertmanager_port,
-    ):
+    ) as monitor:
+        made.prometheus_url = monitor.prometheus_url
         yield made
 
 
@@ -212,7 +226,10 @@ def test_a_failing_operator_pages_the_people_of_its_own_release(servers: World) 
 def test_what_an_experiment_breaks_is_heard_by_the_drills_receiver_alone(servers: World) -> None:
     """And an experiment there does not make a drill of what fails here."""
     servers.set("there-driver", running=1)
-    time.sleep(3.0)  # two scrapes and an evaluation: what TOCSIN_CHAOS_ANNOUNCE_S waits for
+    # What TOCSIN_CHAOS_ANNOUNCE_S leaves time for: no evaluation sees the failure alone.
+    _until(
+        lambda: servers.knows('tocsin_chaos_running{namespace="there"} == 1'), "the first scrape"
+    )
     servers.set("there-head", swiglu=11)
     servers.set("here-head", sampler=11)
     _until(lambda: servers.heard("drill", operator="swiglu", namespace="there"), "the drill")

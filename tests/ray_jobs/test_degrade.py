@@ -71,7 +71,7 @@ async def test_an_order_reaches_every_replica_and_the_answers_say_so(serving: Se
         assert degraded.tokens == plain.tokens
     taken = httpx.delete(f"{serving.url}/degrade?operator=attention", headers=BEARER).json()
     assert [one["reason"] for one in taken["taken_back"]] == ["a look"]
-    wait_until(lambda: orders_by_replica(serving) == [[], []], "the way back", 10.0)
+    wait_until(lambda: orders_by_replica(serving) == [[], []], "the way back")
     assert (await serving.answer(max_tokens=8)).degraded == ()
 
 
@@ -100,7 +100,7 @@ async def test_an_order_is_in_force_everywhere_before_the_next_steps(
         found = serving.events(EventKind.BREAKER, since)
         return [event for event in found if event.data["after"] == "forced"]
 
-    wait_until(lambda: len({event.replica for event in forced()}) == 2, "both breakers", 10.0)
+    wait_until(lambda: len({event.replica for event in forced()}) == 2, "both breakers")
     took_ms = sorted((event.t_ns - sent_ns) / 1e6 for event in forced())
     print(f"\norder to breaker: {took_ms[0]:.1f} and {took_ms[-1]:.1f} ms")
     record_property("degrade_ms_max", took_ms[-1])
@@ -110,12 +110,12 @@ async def test_an_order_is_in_force_everywhere_before_the_next_steps(
 async def test_an_order_ends_by_itself(serving: Serving) -> None:
     """After its time and not before, although nobody says a word."""
     began_s = time.monotonic()
-    serving.post("/degrade", {**ORDER, "ttl_s": 3.0}, **BEARER)
+    serving.post("/degrade", {**ORDER, "ttl_s": 8.0}, **BEARER)
     wait_until(
-        lambda: orders_by_replica(serving) == [[("attention", "sdpa")]] * 2, "both replicas", 2.5
+        lambda: orders_by_replica(serving) == [[("attention", "sdpa")]] * 2, "both replicas", 7.5
     )
-    wait_until(lambda: orders_by_replica(serving) == [[], []], "the end", 10.0)
-    assert time.monotonic() - began_s >= 2.9
+    wait_until(lambda: orders_by_replica(serving) == [[], []], "the end")
+    assert time.monotonic() - began_s >= 7.9
 
 
 async def test_alertmanager_s_own_body_is_an_order_and_repeated_it_is_still_one(
@@ -128,7 +128,7 @@ async def test_alertmanager_s_own_body_is_an_order_and_repeated_it_is_still_one(
         assert answer.status_code == 200
         assert [one["operator"] for one in answer.json()["accepted"]] == ["rope"]
         assert len(answer.json()["ignored"]) == 1
-    wait_until(lambda: orders_by_replica(serving) == [[("rope", "")]] * 2, "both replicas", 10.0)
+    wait_until(lambda: orders_by_replica(serving) == [[("rope", "")]] * 2, "both replicas")
     found = serving.get("/degrade").json()
     assert [one["order"]["reason"] for one in found["orders"]] == ["alert:TocsinOperatorFailing"]
 

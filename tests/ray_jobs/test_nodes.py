@@ -51,7 +51,7 @@ async def test_a_lost_node_loses_and_repeats_no_token(
         assert lost.outcome is Outcome.OK
         assert lost.tokens == golden.tokens
         assert lost.terminals == 1
-        wait_until(lambda: bool(serving.events(EventKind.REPLICA_DOWN)), "the alarm", 40.0)
+        wait_until(lambda: bool(serving.events(EventKind.REPLICA_DOWN)), "the alarm", 90.0)
         wait_until(lambda: len(serving.alive()) == 2, "a replacement", 90.0)
         assert (await serving.answer()).tokens == golden.tokens
         system.close()

@@ -96,7 +96,7 @@ def test_a_callers_trace_goes_through_http_and_ray_to_the_replica(
     assert prefill.instance == server.attributes["tocsin.replica"]
     assert server.start_ns <= prefill.start_ns <= decode.end_ns <= server.end_ns + 50_000_000
     ids = {bytes.fromhex(span.span_id) for span in (server, prefill, decode)}
-    wait_until(lambda: ids <= {span.span_id for span in list(traced.sink.spans)}, "OTLP", 20.0)
+    wait_until(lambda: ids <= {span.span_id for span in list(traced.sink.spans)}, "OTLP")
 
 
 def test_a_calm_request_leaves_a_header_and_nothing_else(traced: Traced) -> None:
