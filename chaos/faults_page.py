@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tocsin.chaos.catalogue import catalogue_markdown
 from tocsin.chaos.contract import Fault, Property, faults, properties
 from tocsin.core.faulting import Scope
 from tocsin.core.markdown import anchor, cell, code, first_line, paragraphs
@@ -18,6 +19,12 @@ A *fault* changes one place and returns the readings before and after: that is t
 fired. It lives under a lease in its target and heals by itself when nobody renews the lease. At
 least one of the detectors that it names must see it. A *property* judges a whole recorded history;
 each must flag the sins that the oracle self-test commits against it.
+"""
+
+CATALOGUE = """## Catalogue
+
+The ways in which serving goes wrong, and which of our faults make them happen. A row that no fault
+makes says why: of such a row nothing is claimed.
 """
 
 WHERE = {
@@ -57,6 +64,8 @@ def faults_page(
             *rows,
             "",
             *[_fault_section(unit) for unit in units],
+            CATALOGUE,
+            catalogue_markdown([unit.id for unit in units]),
             "## Properties\n",
             "| property | what holds | sins that it must flag |",
             "|---|---|---|",
@@ -94,6 +103,12 @@ def _fault_section(unit: Fault) -> str:
     return "\n".join(lines)
 
 
+_CONDITIONAL = (
+    "- **Conditional**: where there is nothing for it, it is shown as vacuous and counts only in "
+    "an experiment that names it"
+)
+
+
 def _property_section(rule: Property) -> str:
     lines = [f"### {rule.id}\n", f"{rule.summary}\n"]
     explained = paragraphs(rule.judge)
@@ -102,6 +117,7 @@ def _property_section(rule: Property) -> str:
     lines += [
         f"- **Must flag**: {code(rule.sins)}",
         f"- **When it is violated**: {rule.advice}",
+        *([_CONDITIONAL] if rule.conditional else []),
         "",
     ]
     return "\n".join(lines)

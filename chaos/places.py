@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from tocsin.chaos.contract import Target
-from tocsin.core.calls import BatchCall
+from tocsin.core.calls import AttentionCall, BatchCall
+from tocsin.core.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,35 @@ def chosen_depth(target: Target) -> int:
     """The depth that the spec names, or one drawn for this occurrence."""
     depth = target.params["depth"]
     return target.below(model_depth(target), "depth") if depth is None else int(depth)
+
+
+def masked_rows(call: AttentionCall, target: Target) -> dict[int, int]:
+    """Of each decoding row that serves a request: how many keys its mask [R,1,1,L] shows it."""
+    mask, rows = call.mask, len(target.request_ids)
+    if mask is None or mask.dtype is not torch.bool or mask.shape[:3] != (rows, 1, 1):
+        return {}
+    lengths = mask.flatten(1).sum(dim=1).tolist()
+    return {row: int(lengths[row]) for row in target.live_rows() if lengths[row] > 0}
+
+
+def is_one_a_row(output: Tensor, target: Target) -> bool:
+    """A decode step's output [R,1,X] or [R,X]: one line a row, idle rows included."""
+    return output.numel() == len(target.request_ids) * output.shape[-1]
+
+
+def line_at(output: Tensor, row: int) -> Tensor:
+    """The line [X] of one row in an output [R,1,X] or [R,X], as a view."""
+    lead = torch.unravel_index(torch.tensor(row), output.shape[:-1])
+    return output.detach()[tuple(int(axis) for axis in lead)]
+
+
+def rotary_frequencies(target: Target, kind: str) -> tuple[str, Tensor]:
+    """Name and tensor [E/2] of the model's live table of rotary frequencies.
+
+    Raises:
+        SpecError: the model has none.
+    """
+    for name, buffer in target.model.named_buffers():
+        if name.rpartition(".")[2] == "inv_freq":
+            return name, buffer
+    raise SpecError(f"{kind}: the model has no buffer named inv_freq; it rotates otherwise")

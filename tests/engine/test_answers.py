@@ -14,6 +14,7 @@ from tests.engine.tiny import (
     request,
     tiny_model,
 )
+from tocsin.core.history import EventKind
 from tocsin.core.requests import Finish, Request, TokenEvent
 from tocsin.engine.engine import ReferenceEngine
 
@@ -91,6 +92,20 @@ def test_a_cancelled_request_ends_once_and_frees_its_pages() -> None:
     assert sorted(endings(events)) == ["r1", "r2", "r3", "r4"]
     assert engine.audit()["conserved"]
     assert engine.stats().pages_used == 0
+
+
+def test_the_pages_of_a_cancelled_request_are_told_to_be_free_before_the_next_step() -> None:
+    """With their number, and the steps that began in between: none."""
+    notes = Notes()
+    engine = ReferenceEngine(tiny_model(), config=CONFIG, sink=notes)
+    engine.submit(request("r0", 9, new=20))
+    engine.step()
+    held = len(engine.pages.table("r0"))
+    engine.cancel("r0")
+    engine.step()
+    (freed,) = [event for event in notes.events if event.kind is EventKind.PAGES_FREED]
+    assert (freed.request_id, freed.data) == ("r0", {"pages": held, "steps": 0})
+    assert held > 0
 
 
 def test_prefill_and_decode_take_turns() -> None:

@@ -97,6 +97,21 @@ def test_metadata_decides_what_is_seen() -> None:
         assert not torch.equal(attend("flash", q, k, v, launch, 0.125), expected)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_launch_under_another_mask_attends_as_that_one_says(name: str) -> None:
+    """Bool or added to the scores; under its own mask a launch keeps its bits."""
+    q, k, v, launch = made_up([40, 50])
+    expected = attend(name, q, k, v, launch, 0.125)
+    assert torch.equal(attend(name, q, k, v, launch.under(launch.mask), 0.125), expected)
+    mask = launch.mask.clone()
+    mask[0, ..., 30:] = False
+    added = torch.zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    for other in (mask, added):
+        output = attend(name, q, k, v, launch.under(other), 0.125)
+        assert torch.allclose(output[0].double(), plain(q[0], k[0], v[0], 30), atol=1e-5)
+        assert torch.equal(output[1], expected[1])
+
+
 def test_an_unknown_backend_is_named() -> None:
     """The error says which there are."""
     q, k, v, launch = made_up([4])

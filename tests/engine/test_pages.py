@@ -187,6 +187,46 @@ def test_the_audit_can_say_no() -> None:
     assert any("ghost" in problem for problem in pages.audit()["problems"])
 
 
+def test_a_miscounted_page_is_given_to_the_next_who_asks_and_the_audit_sees_it() -> None:
+    """A lost reference: two tables name one page, and only one of them is right."""
+    pages = pool()
+    page, other = pages.allocate("a"), pages.allocate("a")
+    pages.miscount(page)
+    assert pages.tag(page).owner == ""
+    assert not pages.audit()["conserved"]
+    assert pages.allocate("b") == page
+    assert pages.table("a") == (page, other)
+    assert pages.tag(page).owner == "b"
+
+
+def test_a_miscounted_page_is_recounted_only_while_it_is_free() -> None:
+    """Undone, the books are as they were; once it is somebody's it stays his."""
+    pages = pool()
+    page = pages.allocate("a")
+    pages.advance("a", 3)
+    tag, before = pages.tag(page), pages.audit()
+    pages.miscount(page)
+    pages.recount(page, tag)
+    assert (pages.tag(page), pages.audit()) == (tag, before)
+    pages.recount(page, tag)
+    assert pages.audit() == before
+    pages.miscount(page)
+    assert pages.allocate("b") == page
+    pages.recount(page, tag)
+    assert pages.tag(page).owner == "b"
+
+
+def test_quarantine_finds_who_reads_a_page_that_counts_nobody() -> None:
+    """Tables are what is read: whoever is named by one loses the page, counted or not."""
+    pages = pool()
+    page, kept = pages.allocate("a"), pages.allocate("b")
+    pages.miscount(page)
+    assert pages.quarantine((page,)) == (("a",), ())
+    assert pages.table("a") == ()
+    assert pages.table("b") == (kept,)
+    assert pages.audit()["conserved"]
+
+
 def test_rows_must_be_whole_words() -> None:
     """The sums are of 64-bit words."""
     with pytest.raises(ContractError, match="multiple of 8"):

@@ -85,6 +85,14 @@ class PageStore(Protocol):
         """Requests that hold pages."""
         ...
 
+    def miscount(self, page: int) -> None:
+        """Give a private page back although a table still names it: for faults alone."""
+        ...
+
+    def recount(self, page: int, tag: PageTag) -> None:
+        """Take a miscounted page out of the free ones and tag it as before, if it is still free."""
+        ...
+
 
 class StepAttempt(Protocol):
     """One engine step that can be run again: same rows, same shape, same random draws."""

@@ -72,7 +72,7 @@ def paged_attention(
             "ReferenceEngine, or set_attn_implementation('sdpa') first"
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    seams = tocsin_step.seams
+    seams, launch = tocsin_step.seams, tocsin_step.launch
     if seams.wanted(Operator.ATTENTION, Phase.BEFORE):
         call = AttentionCall(
             q=query,
@@ -85,7 +85,9 @@ def paged_attention(
             rows=query.shape[0],
         )
         seams.emit(call, Phase.BEFORE)
-    output = attend(tocsin_step.backend, query, key, value, tocsin_step.launch, scale)
+        if call.mask is not None and call.mask is not attention_mask:
+            launch = launch.under(call.mask)  # a fault's: the kernel reads it, checks hear of ours
+    output = attend(tocsin_step.backend, query, key, value, launch, scale)
     return output.transpose(1, 2).contiguous(), None
 
 

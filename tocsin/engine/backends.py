@@ -8,7 +8,7 @@ of V still leaks (0 * NaN), as it does in real paged kernels.
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -38,6 +38,18 @@ class Launch:
     cu_seqlens_k: Tensor
     max_seqlen_q: int
     max_seqlen_k: int
+
+    def under(self, mask: Tensor) -> "Launch":
+        """The same launch under another mask.
+
+        Args:
+            mask: [R,1,S,L], bool (True = may attend) or added to the scores.
+        """
+        bias = mask.to(self.bias_packed.dtype)
+        if mask.dtype is torch.bool:
+            bias = torch.zeros_like(bias).masked_fill_(~mask, float("-inf"))
+        groups = self.bias_packed.shape[2] // mask.shape[2]
+        return replace(self, bias_packed=bias.repeat(1, 1, groups, 1))
 
 
 Backend = Callable[[Tensor, Tensor, Tensor, Launch, float], Tensor]

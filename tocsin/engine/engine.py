@@ -98,7 +98,7 @@ class ReferenceEngine:
         )
         self._scheduler = self._ledger.scheduler
         self._inbox: deque[Sequence] = deque()
-        self._cancelled: deque[str] = deque()
+        self._cancelled: deque[tuple[str, int]] = deque()  # request, step of the cancel
         self._to_preempt: deque[str] = deque()
         self._lock = threading.Lock()
         self._idle_audited = True
@@ -163,7 +163,7 @@ class ReferenceEngine:
     def cancel(self, request_id: str) -> None:
         """End a request and free its pages at the next `step`; unknown ids are ignored."""
         if request_id in self._ledger.sequences:
-            self._cancelled.append(request_id)
+            self._cancelled.append((request_id, self._ledger.step))
 
     def preempt(self, request_id: str) -> None:
         """Take a running request's pages away at the next `step`: it is replayed from the start.
@@ -245,9 +245,13 @@ class ReferenceEngine:
                 else:  # resumed when nothing was missing but the ending
                     self._ledger.end(sequence, finish, events)
             while self._cancelled:
-                found = self._ledger.sequences.get(self._cancelled.popleft())
+                request_id, since_step = self._cancelled.popleft()
+                found = self._ledger.sequences.get(request_id)
                 if found is not None:
+                    held = len(self.pages.entries(request_id))
                     self._ledger.end(found, Finish.CANCELLED, events)
+                    steps = self._ledger.step - since_step
+                    self._ledger.tell(EventKind.PAGES_FREED, found, pages=held, steps=steps)
             while self._to_preempt:
                 found = self._ledger.sequences.get(self._to_preempt.popleft())
                 if found is not None and found.slot >= 0:

@@ -155,6 +155,19 @@ class PagePool:
         """Requests that hold pages."""
         return tuple(self._tables)
 
+    def miscount(self, page: int) -> None:
+        """Give a private page back although a table still names it, as a lost reference does."""
+        self._give_back(page)
+
+    def recount(self, page: int, tag: PageTag) -> None:
+        """Take a miscounted page out of the free ones and tag it as before, if it is still free."""
+        state = self._pages[page]
+        if page not in self._free or state.owner or state.epoch != tag.epoch:
+            return
+        self._free.remove(page)
+        state.owner, state.length = tag.owner, tag.length
+        state.holders = dict.fromkeys(tag.holders)
+
     # --- what the engine needs ---
 
     def read_sums(self, pages: Sequence[int]) -> Tensor:
@@ -275,6 +288,7 @@ class PagePool:
         taken = [page for page in dict.fromkeys(pages) if page != NULL_PAGE]
         for page in taken:
             holders.update(self._pages[page].holders)
+            holders.update(dict.fromkeys(self._named_by(page)))  # a lost reference holds nothing
             self._forget(page)
             self._pages[page].quarantined = True
         for request_id in holders:
@@ -348,6 +362,14 @@ class PagePool:
         if state.key is not None:
             del self._index[state.key]
             state.key = None
+
+    def _named_by(self, page: int) -> list[str]:
+        """Requests whose tables point at a page."""
+        return [
+            request_id
+            for request_id, table in self._tables.items()
+            if any(entry.page == page for entry in table)
+        ]
 
     def _give_back(self, page: int) -> None:
         state = self._pages[page]

@@ -1,11 +1,9 @@
 """The table of rotary frequencies changes while keys made with the old one are cached."""
 
-from torch import Tensor
-
 from tocsin.chaos.bits import Patch
 from tocsin.chaos.contract import Target, fault
+from tocsin.chaos.places import rotary_frequencies
 from tocsin.core.calls import BatchCall
-from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Evidence
 from tocsin.core.terms import Phase, Priority
 
@@ -26,7 +24,7 @@ def table(call: BatchCall, target: Target) -> Evidence | None:
     """
     if not target.live_rows():
         return None
-    name, inv_freq = _inv_freq(target)
+    name, inv_freq = rotary_frequencies(target, "rope.table")
     entry = target.params["entry"]
     if entry is None:
         entry = target.below(max(1, inv_freq.numel() // 4), "entry")
@@ -39,14 +37,6 @@ def table(call: BatchCall, target: Target) -> Evidence | None:
         after=patch.words(patch.after),
         requests=tuple(filter(None, call.request_ids)),
     )
-
-
-def _inv_freq(target: Target) -> tuple[str, Tensor]:
-    """Name and tensor [E/2] of the live frequency table."""
-    for name, buffer in target.model.named_buffers():
-        if name.rpartition(".")[2] == "inv_freq":
-            return name, buffer
-    raise SpecError("rope.table: the model has no buffer named inv_freq; it rotates otherwise")
 
 
 @table.heal

@@ -16,6 +16,12 @@ from tocsin.core.terms import Priority
     "numerical.attention_row_sum",
     priority=Priority.P0,
     impact="one token attends to the wrong past: the answer changes without a word",
+    catches=(
+        "attn.mask_shift",
+        "attn.softmax_inf",
+        "attn.workspace_clobber",
+        "batch.mask_mismatch",
+    ),
     source="FLASH-ABFT, arXiv:2507.16676: sum_d o = sum_j p_j (sum_d V_jd); scores recomputed",
     remedy="run the step on the fallback backend and compare",
 )

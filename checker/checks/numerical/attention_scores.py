@@ -16,6 +16,7 @@ from tocsin.core.terms import Priority
     "numerical.attention_scores",
     priority=Priority.P0,
     impact="a token attends to keys that are not its past: the answer changes without a word",
+    catches=("attn.workspace_clobber",),
     source="ABFT on QK^T: sum_j q · k_j = q · sum_j k_j, with the sum kept from when k was written",
     remedy="verify the pages of the row; recompute the request from its tokens",
 )

@@ -50,6 +50,7 @@ _HEADS_FIRST = (RopeCall, AttentionCall)
     "numerical.finite",
     priority=Priority.P0,
     impact="every later token of the request is lost: it comes back empty, with HTTP 200",
+    catches=("act.nan", "attn.softmax_inf"),
     source="vllm-project/vllm#18777, #50283; one reduction, because isfinite().all() costs 18-45x",
     guard_at=(Operator.ATTENTION, Operator.LOGITS),
 )

@@ -15,6 +15,7 @@ from tocsin.core.terms import Priority, Profile
     "numerical.logits_bound",
     priority=Priority.P0,
     impact="a wrong token is sampled, and with NaN it is token 0 for the rest of the answer",
+    catches=("logits.bitflip",),
     source="Cauchy-Schwarz: |h · w_j| <= |h| max |w_j|; vllm-project/vllm#13035",
     profile=Profile.GUARD,
 )

@@ -15,6 +15,7 @@ from tocsin.core.terms import Priority, Profile
     "numerical.logits_winner",
     priority=Priority.P0,
     impact="a token wins that the model did not choose: the answer takes another turn",
+    catches=("logits.bitflip", "logits.top1_swap"),
     source="measured: one product a row; blocks and winner caught 100 % of lm_head flips",
     profile=Profile.GUARD,
     remedy="run the step again; if it repeats, verify the tiles of the head's weight",

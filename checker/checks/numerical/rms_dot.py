@@ -15,6 +15,7 @@ from tocsin.core.terms import Priority
     "numerical.rms_dot",
     priority=Priority.P1,
     impact="later layers read a wrong hidden state: the text drifts, nothing is raised",
+    catches=("rmsnorm.eps", "rmsnorm.scale_flip"),
     source="sum y = rstd * sum x w, from RMSNorm, arXiv:1910.07467, eq. 4",
 )
 def rms_dot(call: RMSNormCall, limit_ulp: float = 6.0) -> Tensor:

@@ -15,7 +15,7 @@ from tocsin.core.terms import Priority
     "numerical.rope_table",
     priority=Priority.P0,
     impact="new tokens are rotated unlike the cached ones: the model loses its place in the text",
-    catches=("rope.table",),
+    catches=("rope.pos_jump", "rope.table"),
     source="EleutherAI/gpt-neox#1003, huggingface/transformers#27227; RoFormer, arXiv:2104.09864",
     remedy="recompute the table in float32 from the model's configuration",
 )

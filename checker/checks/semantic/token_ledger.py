@@ -13,7 +13,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     "semantic.token_ledger",
     priority=Priority.P0,
     impact="the model continues a text that the request never had",
-    catches=("batch.oob_token",),
+    catches=("batch.bad_dtype", "batch.empty", "batch.oob_token", "batch.ragged_swap"),
     source="vllm-project/vllm#25279, tenstorrent/vllm#395: the token before is fed in again",
     profile=Profile.GUARD,
     phase=Phase.BEFORE,

@@ -13,7 +13,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     "semantic.token_range",
     priority=Priority.P0,
     impact="the embedding reads beyond its table: a crash, or a token that nobody sent",
-    catches=("batch.oob_token",),
+    catches=("batch.bad_dtype", "batch.empty", "batch.oob_token"),
     source="vllm-project/vllm#46899: placeholders of -1 become input; vllm-project/vllm#6521",
     profile=Profile.GUARD,
     phase=Phase.BEFORE,

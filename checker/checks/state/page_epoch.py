@@ -14,7 +14,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     "state.page_epoch",
     priority=Priority.P0,
     impact="a request goes on from a page that was freed and filled again: fluent, wrong, silent",
-    catches=("kv.page_alias", "kv.stale_after_preempt"),
+    catches=("kv.page_alias", "kv.stale_after_preempt", "kv.use_after_free"),
     source="vllm-project/vllm#52234, sgl-project/sglang#35049: a stale reference is followed",
     profile=Profile.GUARD,
     phase=Phase.BEFORE,

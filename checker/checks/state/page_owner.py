@@ -18,7 +18,7 @@ SHARED = -1
     "state.page_owner",
     priority=Priority.P0,
     impact="a request reads or overwrites another's context: answers leak between users",
-    catches=("kv.page_alias", "kv.stale_after_preempt"),
+    catches=("batch.ragged_swap", "kv.page_alias", "kv.stale_after_preempt", "kv.use_after_free"),
     source="ml-explore/mlx-lm#965, vllm-project/vllm#39146: a table row used by two requests",
     profile=Profile.GUARD,
     phase=Phase.BEFORE,

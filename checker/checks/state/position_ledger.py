@@ -15,6 +15,7 @@ from tocsin.core.terms import Phase, Priority, Profile
     "state.position_ledger",
     priority=Priority.P0,
     impact="tokens are placed at wrong distances: the model answers another text than was sent",
+    catches=("batch.ragged_swap", "kv.off_by_one_pos"),
     source="unslothai/unsloth#3699, huggingface/transformers#48161: positions under padding",
     profile=Profile.GUARD,
     phase=Phase.BEFORE,

@@ -13,7 +13,7 @@ from tocsin.core.terms import Priority, Profile
     "state.weight_sum",
     priority=Priority.P0,
     impact="every answer of this replica is computed with a changed weight",
-    catches=("weight.bitflip",),
+    catches=("rmsnorm.scale_flip", "weight.bitflip"),
     source="ggml-org/llama.cpp#8685; huggingface/transformers#48154",
     profile=Profile.GUARD,
     remedy="copy the weight again from the cold copy and verify it",

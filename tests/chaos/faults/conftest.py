@@ -17,7 +17,10 @@ from tocsin.core.calls import (
     DeviceMemoryCall,
     KVUpdateCall,
     LinearCall,
+    LogitsCall,
     ResidualCall,
+    RMSNormCall,
+    RopeCall,
     VarlenAttentionCall,
 )
 from tocsin.core.clock import ManualClock
@@ -28,6 +31,8 @@ from tocsin.core.seams import Seams
 from tocsin.core.terms import Phase
 
 DEPTH, PAGE, HEADS, HEAD_SIZE, VOCABULARY = 2, 4, 2, 4, 50
+HIDDEN, KEYS, EPS = 6, 8, 1e-6
+NORMS = ("input_layernorm", "post_attention_layernorm")
 GIB = 1 << 30
 
 
@@ -64,6 +69,13 @@ class Pages:
     def running(self) -> tuple[str, ...]:
         return tuple(self.tables)
 
+    def miscount(self, page: int) -> None:
+        self.tags[page] = replace(self.tags[page], owner="", length=0, holders=())
+
+    def recount(self, page: int, tag: PageTag) -> None:
+        if not self.tags[page].owner and self.tags[page].epoch == tag.epoch:
+            self.tags[page] = tag
+
     def write(self, slot: int, depth: int, row: Tensor) -> None:
         """Store one token's K and V [2, K*E] and record their sums, from the new row."""
         page, offset = divmod(slot, PAGE)
@@ -91,8 +103,9 @@ class Model(nn.Module):
         super().__init__()
         layers = []
         for _ in range(DEPTH):
-            mlp = nn.ModuleDict({"down_proj": nn.Linear(6, 8, bias=False)})
-            layers.append(nn.ModuleDict({"mlp": mlp}))
+            mlp = nn.ModuleDict({"down_proj": nn.Linear(HIDDEN, 8, bias=False)})
+            norms = {name: nn.RMSNorm(HIDDEN, eps=EPS) for name in NORMS}
+            layers.append(nn.ModuleDict({"mlp": mlp, **norms}))
         self.layers = nn.ModuleList(layers)
         self.rotary_emb = Rotary()
 
@@ -171,15 +184,39 @@ class Worker:
             Phase.BEFORE,
         )
         self._emit(DeviceMemoryCall(free_bytes=8 * GIB, total_bytes=16 * GIB), Phase.BEFORE)
+        cos, sin = self._rotation()
         for depth in range(DEPTH):
-            self._layer(depth, rows)
+            self._layer(depth, rows, cos, sin)
+        logits = torch.randn(rows, 1, VOCABULARY)
+        self._emit(LogitsCall(module="lm_head", rows=rows, logits=logits))
+
+    def _rotation(self) -> tuple[Tensor, Tensor]:
+        """cos and sin [3, 1, E], made once a step for all layers."""
+        angle = torch.tensor([[6.0], [0.0], [1.0]])[..., None] * self.model.rotary_emb.inv_freq
+        angle = torch.cat((angle, angle), dim=-1)
+        return angle.cos(), angle.sin()
 
     def _block_table(self) -> Tensor:
         """[3, 2] pages of each row as its request's table has them; idle rows: the null page."""
         tables = [self.pages.table(request) or (0,) for request in self.request_ids]
         return torch.tensor([[*table, -1][:2] for table in tables])
 
-    def _layer(self, depth: int, rows: int) -> None:
+    def _layer(self, depth: int, rows: int, cos: Tensor, sin: Tensor) -> None:
+        self._norm(depth, rows, NORMS[0])
+        turned = torch.randn(4, rows, HEADS, 1, HEAD_SIZE)
+        self._emit(
+            RopeCall(
+                depth=depth,
+                rows=rows,
+                q=turned[0],
+                k=turned[1],
+                cos=cos,
+                sin=sin,
+                position_ids=torch.tensor([[6], [0], [1]]),
+                q_out=turned[2],
+                k_out=turned[3],
+            )
+        )
         slots = torch.tensor([5 * PAGE + 2, -1, 7 * PAGE + 1])
         new = torch.randn(2, rows, HEADS, HEAD_SIZE)
         for row, slot in enumerate(slots.tolist()):
@@ -200,13 +237,22 @@ class Worker:
                 position_ids=torch.tensor([6, 0, 1]),
             )
         )
-        heads = torch.randn(rows, HEADS, 1, HEAD_SIZE)
+        gathered = torch.randn(2, rows, HEADS, KEYS, HEAD_SIZE)
+        seen = torch.arange(KEYS) < torch.tensor([7, 1, 2])[:, None]
         self._emit(
-            AttentionCall(depth=depth, q=heads, k=heads, v=heads, backend=self.backend),
+            AttentionCall(
+                depth=depth,
+                q=torch.randn(rows, HEADS, 1, HEAD_SIZE),
+                k=gathered[0],
+                v=gathered[1],
+                mask=seen[:, None, None],
+                backend=self.backend,
+            ),
             Phase.BEFORE,
         )
+        self._norm(depth, rows, NORMS[1])
         linear = self.model.layers[depth]["mlp"]["down_proj"]
-        x = torch.randn(rows, 1, 6)
+        x = torch.randn(rows, 1, HIDDEN)
         with torch.no_grad():
             output = linear(x)
         name = f"layers.{depth}.mlp.down_proj"
@@ -216,6 +262,23 @@ class Worker:
             )
         )
         self._emit(ResidualCall(depth=depth, x=output, delta=output, output=output + output))
+
+    def _norm(self, depth: int, rows: int, name: str) -> None:
+        norm, x = self.model.layers[depth][name], torch.randn(rows, 1, HIDDEN)
+        with torch.no_grad():
+            output = norm(x)
+        module = f"layers.{depth}.{name}"
+        self._emit(
+            RMSNormCall(
+                module=module,
+                depth=depth,
+                rows=rows,
+                x=x,
+                weight=norm.weight,
+                eps=EPS,
+                output=output,
+            )
+        )
 
     def _emit(self, call: Call, phase: Phase = Phase.AFTER) -> None:
         self.calls.append(call)

@@ -33,6 +33,7 @@ class Served:
 
     Attributes:
         answers: tokens by request; an unfinished or refused one has fewer.
+        margins: of each token, the distance between the two best logits.
         finishes: how each ended.
         unverified: tokens that left before a verdict.
         hurt_pages: pages whose contents were not what was written, after any step.
@@ -42,6 +43,7 @@ class Served:
     """
 
     answers: dict[str, list[int]] = field(default_factory=dict)
+    margins: dict[str, list[float]] = field(default_factory=dict)
     finishes: dict[str, Finish] = field(default_factory=dict)
     unverified: int = 0
     events: list[Event] = field(default_factory=list)
@@ -67,6 +69,8 @@ class Served:
             names = [finding["check"] for finding in event.data.get("findings", [])]
             if event.kind is EventKind.BACKEND_ERROR:
                 names.append("service.backend_error")
+            if event.data.get("cause") == "check_error":
+                names.append("service.check_error")
             for name in names:
                 found.setdefault(name, event.step)
         return found
@@ -97,6 +101,7 @@ def serve(
             for event in engine.step():
                 if isinstance(event, TokenEvent):
                     served.answers.setdefault(event.request_id, []).append(event.token)
+                    served.margins.setdefault(event.request_id, []).append(event.margin)
                     served.unverified += not event.verified
                 elif isinstance(event, FinishEvent):
                     served.finishes[event.request_id] = event.finish

@@ -11,9 +11,20 @@ from tests.chaos.faults.serving import AFTER_STEP, TOKENS, Served, serve
 from tocsin.chaos.contract import faults
 from tocsin.core.faulting import Scope
 
-WORKER_FAULTS = [unit.id for unit in faults().values() if unit.scope is Scope.WORKER]
+ONLY_WITH_CHECKS = "check.self_fault"
+WORKER_FAULTS = [
+    unit.id
+    for unit in faults().values()
+    if unit.scope is Scope.WORKER and unit.id != ONLY_WITH_CHECKS
+]
 HARM = {
     "host.mem_pressure": {"readings"},
+    # One row of one operator of one step: this model's winner is far ahead of all others.
+    "rope.pos_jump": {"logits"},
+    "rmsnorm.eps": {"logits"},
+    "attn.mask_shift": {"logits"},
+    "attn.workspace_clobber": {"logits"},
+    "batch.mask_mismatch": {"logits"},
     # One token of some thirty: most answers change, all pages do.
     "kv.write_race": {"pages"},
 }
@@ -26,7 +37,17 @@ VARIANTS = [
     ("attn.cu_seqlens", {"kind": "max_seqlen"}),
     ("batch.oob_token", {"kind": "foreign"}),
     ("rope.table", {"factor": float("nan")}),
+    ("kv.off_by_one_pos", {"offset": 1}),
+    ("rope.pos_jump", {"offset": -3}),
+    ("act.nan", {"value": "inf"}),
+    ("attn.mask_shift", {"keys": -1}),
+    ("attn.softmax_inf", {"kind": "blind"}),
+    ("attn.workspace_clobber", {"tensor": "k"}),
+    ("batch.bad_dtype", {"kind": "stride"}),
+    ("batch.mask_mismatch", {"kind": "length"}),
 ]
+_NOTICED = 1e-3
+"""Change of a margin, in logits, that is no rounding."""
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +57,14 @@ def clean() -> Served:
 
 
 def _harm(clean: Served, served: Served) -> set[str]:
-    """What somebody could notice: a wrong answer, a wrong page, a reading that is not true."""
+    """What somebody could notice: an answer, a logit, a page or a reading that is not right."""
     found = set()
+    if any(
+        len(margins) != len(served.margins.get(request, ()))
+        or any(abs(a - b) > _NOTICED for a, b in zip(margins, served.margins[request], strict=True))
+        for request, margins in clean.margins.items()
+    ):
+        found.add("logits")
     if served.answers != clean.answers:
         found.add("answers")
     if served.hurt_pages:
@@ -66,7 +93,15 @@ def test_a_fault_with_its_defaults_does_harm(clean: Served, kind: str, seed: int
 @pytest.mark.parametrize(("kind", "params"), VARIANTS)
 def test_its_other_kinds_do_harm_too(clean: Served, kind: str, params: dict[str, Any]) -> None:
     """Each kind that an experiment may ask for."""
-    assert "answers" in _harm(clean, serve(kind, **params))
+    assert _harm(clean, serve(kind, **params)) & HARM.get(kind, {"answers"})
+
+
+def test_a_fault_of_the_checker_alone_harms_no_answer_with_checks_off(clean: Served) -> None:
+    """What it changes is read by checks only: then it must be without any effect."""
+    served = serve(ONLY_WITH_CHECKS)
+    assert served.status is not None
+    assert served.status.fired_step >= AFTER_STEP
+    assert _harm(clean, served) == set()
 
 
 def test_a_flipped_key_bit_may_stay_without_effect_on_tokens_and_still_is_in_the_pages(

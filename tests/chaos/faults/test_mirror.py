@@ -5,7 +5,13 @@ import pytest
 from tocsin.chaos.contract import faults
 from tocsin.checker.contract import registry
 
-SERVICE = {"service.actor_down", "service.heartbeat", "service.backend_error", "service.admission"}
+SERVICE = {
+    "service.actor_down",
+    "service.heartbeat",
+    "service.backend_error",
+    "service.admission",
+    "service.check_error",
+}
 
 
 @pytest.mark.parametrize("kind", list(faults()))

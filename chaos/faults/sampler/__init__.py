@@ -1,0 +1,1 @@
+"""Faults of how tokens are chosen."""
