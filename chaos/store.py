@@ -13,13 +13,14 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from tocsin.chaos import plan as planning
 from tocsin.chaos.case import Case, OccurrenceRecord, Prompt
+from tocsin.chaos.history_table import history_table, read_record, read_request
 from tocsin.chaos.plan import Plan
+from tocsin.chaos.scale.golden import read_golden
 from tocsin.chaos.spec import LATEST, Experiment
 from tocsin.core.clock import Clock
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Evidence
-from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
-from tocsin.core.system import GoldenAnswer, LoadRequest
+from tocsin.core.history import Event, EventKind
 
 MANIFEST, HISTORY, EVENTS, VERDICT = (
     "manifest.json",
@@ -27,7 +28,6 @@ MANIFEST, HISTORY, EVENTS, VERDICT = (
     "events.parquet",
     "verdict.json",
 )
-_CHUNK = ("t_ns", "index", "token", "text")
 
 
 def new_run_dir(store_dir: Path, spec: Experiment, plan: Plan, clock: Clock) -> Path:
@@ -84,8 +84,13 @@ def write_case(run_dir: Path, case: Case, extra: Mapping[str, Any]) -> None:
     Args:
         extra: further entries of the manifest: versions, host, arguments.
     """
-    write_json(run_dir / MANIFEST, {**extra, **manifest(case)})
+    write_frame(run_dir, case, extra)
     _write_table(run_dir / HISTORY, _history(case))
+
+
+def write_frame(run_dir: Path, case: Case, extra: Mapping[str, Any]) -> None:
+    """Write all but the requests: those of a large run are written as they end (chaos/scale)."""
+    write_json(run_dir / MANIFEST, {**extra, **manifest(case)})
     _write_table(run_dir / EVENTS, _events(case.events))
 
 
@@ -114,16 +119,16 @@ def load_case(run_dir: Path) -> Case:
             tuple(planning.from_json(one) for one in plan["occurrences"]),
         ),
         facts=document["facts"],
-        records=tuple(_read_record(row) for row in history if row["phase"] == "load"),
+        records=tuple(read_record(row) for row in history if row["phase"] == "load"),
         requests={
-            row["request_id"]: _read_request(row) for row in history if row["request"] != "null"
+            row["request_id"]: read_request(row) for row in history if row["request"] != "null"
         },
         events=tuple(_read_event(row) for row in events),
-        golden={key: _read_golden(value) for key, value in document["golden"].items()},
+        golden={key: read_golden(value) for key, value in document["golden"].items()},
         certificate=document["certificate"],
         occurrences=occurrences,
         prompts={key: Prompt(**value) for key, value in document["prompts"].items()},
-        warmup=tuple(_read_record(row) for row in history if row["phase"] == "warmup"),
+        warmup=tuple(read_record(row) for row in history if row["phase"] == "warmup"),
         t_start_ns=document["t_start_ns"],
         t_faults_ns=document["t_faults_ns"],
         t_healed_ns=document["t_healed_ns"],
@@ -168,9 +173,14 @@ def manifest(case: Case) -> dict[str, Any]:
     }
 
 
-def spec_document(spec: Experiment) -> dict[str, Any]:
-    """The experiment as a document that `Experiment.model_validate` reads again."""
-    document: dict[str, Any] = _durations(spec.model_dump(mode="json", by_alias=True))
+def spec_document(spec: Experiment, *, whole: bool = True) -> dict[str, Any]:
+    """The experiment as a document that `Experiment.model_validate` reads again.
+
+    Args:
+        whole: with all values; else without those that are the default.
+    """
+    dumped = spec.model_dump(mode="json", by_alias=True, exclude_defaults=not whole)
+    document: dict[str, Any] = _durations(dumped)
     return document
 
 
@@ -208,55 +218,9 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _history(case: Case) -> pa.Table:
-    """One row a request: scalar fields as columns, its tokens as lists."""
-    scalars = [
-        field.name
-        for field in dataclasses.fields(RequestRecord)
-        if field.name not in ("chunks", "degraded", "attempts", "outcome")
-    ]
+    """One row a request: those of the warm-up, then those of the load."""
     phased = [("warmup", r) for r in case.warmup] + [("load", r) for r in case.records]
-    columns: dict[str, Any] = {"phase": pa.array([phase for phase, _ in phased], pa.string())}
-    types = {"stream": pa.bool_()}
-    for name in scalars:
-        values = [getattr(record, name) for _, record in phased]
-        kind = types.get(name) or (
-            pa.int64() if name.startswith("t_") or name in _INTS else pa.string()
-        )
-        columns[name] = pa.array(values, kind)
-    columns["outcome"] = pa.array([str(r.outcome) for _, r in phased], pa.string())
-    for name in ("degraded", "attempts"):
-        values = [list(getattr(record, name)) for _, record in phased]
-        columns[name] = pa.array(values, pa.list_(pa.string()))
-    for name in _CHUNK:
-        inner = pa.string() if name == "text" else pa.int64()
-        values = [[getattr(chunk, name) for chunk in record.chunks] for _, record in phased]
-        columns[f"chunk_{name}"] = pa.array(values, pa.list_(inner))
-    columns["request"] = pa.array(
-        [_request_text(case.requests.get(record.request_id)) for _, record in phased], pa.string()
-    )
-    return pa.table(columns)
-
-
-_INTS = ("max_new_tokens", "http_status", "usage_tokens", "terminals")
-
-
-def _request_text(request: LoadRequest | None) -> str:
-    return json.dumps(dataclasses.asdict(request) if request else None, default=_plain)
-
-
-def _read_request(row: Mapping[str, Any]) -> LoadRequest:
-    return LoadRequest(**json.loads(row["request"]))
-
-
-def _read_record(row: Mapping[str, Any]) -> RequestRecord:
-    names = {field.name for field in dataclasses.fields(RequestRecord)}
-    fields = {name: value for name, value in row.items() if name in names}
-    columns = [row[f"chunk_{name}"] for name in _CHUNK]
-    fields["chunks"] = [Chunk(*values) for values in zip(*columns, strict=True)]
-    fields["outcome"] = Outcome(row["outcome"])
-    fields["degraded"] = tuple(row["degraded"])
-    fields["attempts"] = tuple(row["attempts"])
-    return RequestRecord(**fields)
+    return history_table(phased, case.requests)
 
 
 def _events(events: Sequence[Event]) -> pa.Table:
@@ -283,14 +247,6 @@ def _read_event(row: Mapping[str, Any]) -> Event:
         row["request_id"],
         json.loads(row["data"]),
     )
-
-
-def _read_golden(document: Mapping[str, Any]) -> GoldenAnswer:
-    lists = ("tokens", "margins", "reference_tokens")
-    fields: dict[str, Any] = {
-        key: tuple(value) if key in lists else value for key, value in document.items()
-    }
-    return GoldenAnswer(**fields)
 
 
 def _read_occurrence(document: Mapping[str, Any]) -> OccurrenceRecord:
