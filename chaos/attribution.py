@@ -14,6 +14,8 @@ _SERVICE = {
     EventKind.REPLICA_STALLED: "service.heartbeat",
     EventKind.BACKEND_ERROR: "service.backend_error",
 }
+CHECK_ERROR = "service.check_error"
+"""A check raised: a mistake in the checker, and an alarm only of a fault that lets it raise."""
 _SKEW_NS = 50_000_000
 """Two processes of one machine read one clock; this much the order of their writes may differ."""
 
@@ -92,7 +94,9 @@ def attribute(case: Case) -> Attribution:
     for index, event in enumerate(case.events):
         names = detectors_of(event)
         for name in names:
-            found.append(_place(event, index, name, names, by_replica[subject(event)]))
+            one = _place(event, index, name, names, by_replica[subject(event)])
+            if one.expected or name != CHECK_ERROR:
+                found.append(one)
     found += _admissions(case)
     found.sort(key=lambda one: one.t_ns)
     grouped: dict[str, list[Detection]] = defaultdict(list)
@@ -106,7 +110,8 @@ def attribute(case: Case) -> Attribution:
 def detectors_of(event: Event) -> tuple[str, ...]:
     """The detectors that speak through an event; none for an event that is no alarm."""
     if event.kind is EventKind.CHECK_FAILED:
-        return () if event.data.get("cause") == "check_error" else check_ids(event.data)
+        broken = event.data.get("cause") == "check_error"
+        return (CHECK_ERROR,) if broken else check_ids(event.data)
     service = _SERVICE.get(event.kind)
     return (service,) if service else ()
 

@@ -139,6 +139,7 @@ class PropertyVerdict:
         checked: number of cases looked at; with none the conclusion is vacuous, never pass.
         reason: why it is unknown or vacuous.
         notes: what a reader should know besides, e.g. near ties that were let pass.
+        classes: cases by class, those that were let pass too, e.g. of divergence (`triage`).
     """
 
     id: str
@@ -147,6 +148,7 @@ class PropertyVerdict:
     violations: tuple[Violation, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
 def conclude(

@@ -18,6 +18,7 @@ from tocsin.chaos.readings import progress_state
 from tocsin.chaos.safety import Safety
 from tocsin.chaos.spec import Experiment
 from tocsin.chaos.tally import Tally
+from tocsin.chaos.vitals import AFTER, BEFORE, Vitals
 from tocsin.chaos.wal import WriteAheadLog
 from tocsin.chaos.watch import Watch
 from tocsin.core.chaos_meter import ChaosMeter, Unmetered
@@ -77,10 +78,12 @@ class Conductor:
     _tail_from_ns: int = 0
     _aborted_ns: int = 0
     _tally: Tally = field(init=False)
+    _vitals: Vitals = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is counted yet."""
         self._tally = Tally(self.meter)
+        self._vitals = Vitals(self.system, self.clock, self.watch.take)
 
     async def conduct(self) -> None:
         """Run the experiment to its end, or until it is aborted; faults are healed either way.
@@ -158,6 +161,7 @@ class Conductor:
         )
         offset_ns = int(self.clock.wall_s() * 1e9) - self.clock.now_ns()
         self.facts = {**await asyncio.to_thread(self.system.describe), "wall_offset_ns": offset_ns}
+        self.facts["observes"] = self._vitals.offered()
         wanted = golden_requests(self.spec, self.prompts)
         # Both may take minutes when nothing is cached; a person may stop the run meanwhile.
         self.certificate = dict(await self._long(self.system.certificate) or {})
@@ -233,7 +237,9 @@ class Conductor:
 
     async def _attack(self) -> None:
         """Load and faults together, until both have ended and service was steady again."""
-        fleet = Fleet(await asyncio.to_thread(self.system.replicas))
+        replicas = await asyncio.to_thread(self.system.replicas)
+        self._vitals.weigh(replicas, BEFORE)
+        fleet = Fleet(replicas)
         load = Load(self.spec, self.system, self.prompts, self.clock, more=self._more)
         self.load = load
         self._start_ns = self.clock.now_ns()
@@ -253,6 +259,7 @@ class Conductor:
         safety = Safety(self.spec.safety, self._start_ns)
         sending = asyncio.create_task(load.run())
         renewing = asyncio.create_task(self._keep_alive())
+        minding = asyncio.create_task(self._vitals.mind_health())
         try:
             while not sending.done():
                 await self._drain_events()
@@ -277,9 +284,9 @@ class Conductor:
             if not self.aborted:
                 raise
         finally:
-            for task in (sending, renewing):
+            for task in (sending, renewing, minding):
                 task.cancel()
-            await asyncio.gather(sending, renewing, return_exceptions=True)
+            await asyncio.gather(sending, renewing, minding, return_exceptions=True)
 
     async def _cut_short(self, sending: asyncio.Task[None]) -> None:
         """Let requests under way end for a moment, then cut them off."""
@@ -344,6 +351,7 @@ class Conductor:
             for one in replicas
             if one.stats
         )
+        self._vitals.weigh(replicas, AFTER)
 
     async def _drain_events(self) -> None:
         """Take in what happened since the warm-up began; what was before is of another run."""

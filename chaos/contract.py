@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from tocsin.core.calls import Call
 from tocsin.core.clock import Clock
 from tocsin.core.discovery import discover
 from tocsin.core.draw import draw_below, draw_unit
 from tocsin.core.errors import BackendError, SpecError
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.pods import Pod, Pods
-from tocsin.core.protocols import PageStore
 from tocsin.core.terms import Operator, Phase, Priority
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a judge reads declarations in a second, without loading torch
+    from torch import nn
+
     from tocsin.chaos.judge import Case, PropertyVerdict
+    from tocsin.core.protocols import PageStore
 
 
 @dataclass(slots=True)
@@ -36,8 +35,8 @@ class Target:
         request_ids: request of each row of the step under way, empty for an idle row.
     """
 
-    model: nn.Module
-    pages: PageStore
+    model: "nn.Module"
+    pages: "PageStore"
     params: Mapping[str, Any]
     seed: int
     memory: dict[str, Any] = field(default_factory=dict)
@@ -215,6 +214,8 @@ def fault(
 
 def _operators(fault_id: str, inject: Callable[..., Any]) -> tuple[Operator, ...]:
     """Operators named by the annotation of an injector's first parameter."""
+    from tocsin.core.calls import Call
+
     first = next(iter(inspect.signature(inject).parameters))
     annotation = typing.get_type_hints(inject).get(first)
     members = typing.get_args(annotation) or (annotation,)
@@ -232,6 +233,8 @@ class Property:
         judge: pure function of the recorded run to a verdict.
         sins: names of the self-test mutations that it must flag (chaos/selftest.py).
         advice: what to do when it is violated.
+        conditional: an experiment may have nothing for it, or the system may not tell what it
+            needs: vacuous, it then does not count unless the experiment names it.
     """
 
     id: str
@@ -239,6 +242,7 @@ class Property:
     sins: tuple[str, ...]
     advice: str
     module: str
+    conditional: bool = False
 
     @property
     def summary(self) -> str:
@@ -247,13 +251,18 @@ class Property:
 
 
 def prop(
-    property_id: str, *, sins: tuple[str, ...], advice: str
+    property_id: str, *, sins: tuple[str, ...], advice: str, conditional: bool = False
 ) -> "Callable[[Callable[[Case], PropertyVerdict]], Property]":
     """Declare a property; the decorated function becomes a `Property`."""
 
     def declare(judge: "Callable[[Case], PropertyVerdict]") -> Property:
         return Property(
-            id=property_id, judge=judge, sins=sins, advice=advice, module=judge.__module__
+            id=property_id,
+            judge=judge,
+            sins=sins,
+            advice=advice,
+            module=judge.__module__,
+            conditional=conditional,
         )
 
     return declare

@@ -1,12 +1,13 @@
 """From a recorded run to its verdict: properties, budget, validity, and the oracle's own test."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tocsin.chaos.attribution import Attribution, attribute
 from tocsin.chaos.case import Case, Conclusion, OccurrenceRecord, PropertyVerdict
 from tocsin.chaos.contract import Property, properties
-from tocsin.chaos.selftest import self_test
+from tocsin.chaos.examine import Examined, examine_all, examine_one
+from tocsin.chaos.selftest import sin_results
 from tocsin.chaos.steady import (
     Timeline,
     availability,
@@ -17,33 +18,43 @@ from tocsin.chaos.steady import (
 from tocsin.chaos.verdict import FaultSummary, RunVerdict, SinResult, exit_code_of, worst
 from tocsin.core.history import Outcome
 
-__all__ = ["Case", "PropertyVerdict", "judge", "judge_properties"]
+__all__ = ["Case", "Examiner", "PropertyVerdict", "judge", "judge_properties"]
+
+Examiner = Callable[[Case, Mapping[str, Property]], Mapping[str, Examined]]
+"""Judges and tests each of the properties; by id, in the order in which they were given."""
 
 _WORST = ("isolation.canary", "golden.tokens", "stream.prefix", "lifecycle.no_lost")
 
 
-def judge(case: Case, units: Mapping[str, Property] | None = None) -> RunVerdict:
+def judge(
+    case: Case,
+    units: Mapping[str, Property] | None = None,
+    examiner: Examiner = examine_all,
+) -> RunVerdict:
     """Judge a run; a pure function of what was recorded.
 
     Args:
         case: the recorded run.
         units: properties by id; None: those that the spec names, all when it names none.
+        examiner: who judges the properties: this process, or one of its own for each.
     """
     chosen = _chosen(case) if units is None else units
-    strict = judge_properties(case, chosen)
+    examined = examiner(case, chosen)
+    strict = tuple(one.verdict for one in examined.values())
     verdicts = tuple(_within_budget(case, one) for one in strict)
-    sins = self_test(case, chosen)
+    sins = sin_results(chosen, {name: one.objections for name, one in examined.items()})
     invalid = _why_invalid(case, sins)
     unhealed = _unhealed(case)
+    counted = tuple(one for one in verdicts if _counts(case, chosen[one.id], one))
     conclusion = worst(
-        [one.conclusion for one in verdicts] + ([Conclusion.INVALID] if invalid else [])
+        [one.conclusion for one in counted] + ([Conclusion.INVALID] if invalid else [])
     )
     named = _named(conclusion, case, unhealed)
     attribution = attribute(case)
     by_id = {one.id: one for one in strict}
     silent = _silent(by_id)
     reasons = tuple(unhealed) + ((f"aborted: {case.aborted}",) if case.aborted else ())
-    reasons += tuple(invalid) + _why_unknown(verdicts)
+    reasons += tuple(invalid) + _why_unknown(counted)
     return RunVerdict(
         conclusion=named,
         exit_code=exit_code_of(conclusion, aborted=bool(case.aborted), unhealed=bool(unhealed)),
@@ -70,17 +81,18 @@ def judge(case: Case, units: Mapping[str, Property] | None = None) -> RunVerdict
 
 def judge_properties(case: Case, units: Mapping[str, Property]) -> tuple[PropertyVerdict, ...]:
     """The verdict of each property; one that breaks is unknown for itself only."""
-    return tuple(_judge_one(case, unit) for unit in units.values())
+    return tuple(examine_one(case, unit) for unit in units.values())
 
 
-def _judge_one(case: Case, unit: Property) -> PropertyVerdict:
-    try:
-        verdict = unit.judge(case)
-    except Exception as error:  # noqa: BLE001 - a broken property must not cost the others
-        reason = f"the property broke: {type(error).__name__}: {error}"
-        return PropertyVerdict(unit.id, Conclusion.UNKNOWN, 0, reason=reason)
-    violations = tuple(replace(one, advice=one.advice or unit.advice) for one in verdict.violations)
-    return replace(verdict, violations=violations)
+def _counts(case: Case, unit: Property, verdict: PropertyVerdict) -> bool:
+    """Whether the run answers for a verdict.
+
+    A conditional property that had nothing to look at is shown, and counts only if the experiment
+    names it: whoever asks for it gets an answer.
+    """
+    if verdict.conclusion is not Conclusion.VACUOUS or not unit.conditional:
+        return True
+    return any(check.id == unit.id for check in case.spec.checks)
 
 
 def _within_budget(case: Case, verdict: PropertyVerdict) -> PropertyVerdict:
@@ -181,7 +193,7 @@ def _sentence(
     """One sentence for people."""
     if conclusion is Conclusion.FAIL:
         failed = [one for one in verdicts if one.conclusion is Conclusion.FAIL]
-        broken = min(failed, key=lambda one: _worst_first(one.id))
+        broken = min(failed, key=lambda one: worst_first(one.id))
         more = sum(len(one.violations) for one in verdicts) - 1
         also = f" (and {more} more violation{'s' if more > 1 else ''})" if more else ""
         return f"{broken.id} was violated: {broken.violations[0].message}{also}"
@@ -194,7 +206,7 @@ def _sentence(
     return reasons[0] if reasons else f"the run is {conclusion}"
 
 
-def _worst_first(property_id: str) -> int:
+def worst_first(property_id: str) -> int:
     """Rank of a violation for its reader: what reached a user comes before what was missed."""
     return _WORST.index(property_id) if property_id in _WORST else len(_WORST)
 

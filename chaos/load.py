@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.chaos.case import Prompt
+from tocsin.chaos.contract import faults
 from tocsin.chaos.faults.batch.malformed import PATH as MALFORMED_PATH
-from tocsin.chaos.faults.batch.malformed import ServedModel, malformed
+from tocsin.chaos.faults.batch.malformed import ServedModel
 from tocsin.chaos.plan import Occurrence
 from tocsin.chaos.spec import Experiment
 from tocsin.core.clock import Clock
@@ -104,7 +105,7 @@ def malformed_request(one: Occurrence, facts: Mapping[str, Any], spec: Experimen
         max_length=int(facts.get("max_length", spec.system.max_length)),
     )
     kind = str(one.params.get("kind", ""))
-    body = malformed.inject(kind, served)
+    body = faults()[one.kind].inject(kind, served)
     return LoadRequest(
         request_id=f"m-{one.id}",
         prompt_id="",

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tocsin.core.virtual import VirtualLoop
+
 Answer = TypeVar("Answer")
 
 _LOOK_S = 0.15
@@ -28,6 +30,8 @@ async def patiently(
         Exception: whatever the call raised.
     """
     loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):  # a thread knows nothing of its time
+        return call()
     done = asyncio.Event()
     answers: list[Answer] = []
     failures: list[BaseException] = []

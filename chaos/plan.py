@@ -91,6 +91,21 @@ def make_plan(spec: Experiment, catalogue: Mapping[str, Fault] | None = None) ->
     return Plan(spec.name, spec.seed, _digest(spec, occurrences), tuple(occurrences))
 
 
+def redraw(spec: Experiment, recorded: Sequence[Occurrence]) -> list[Occurrence]:
+    """What the seed draws for the faults that a recorded plan holds; needs no catalogue.
+
+    Args:
+        spec: of the run. recorded: its occurrences, which know the scope of their fault.
+    """
+    scopes = {one.fault: one.scope for one in recorded}
+    return [
+        occurrence
+        for fault in spec.faults
+        if fault.id in scopes
+        for occurrence in _expand(spec, fault, scopes[fault.id])
+    ]
+
+
 def as_json(occurrence: Occurrence) -> dict[str, Any]:
     """The occurrence as JSON-safe data with a fixed order of keys."""
     document = dataclasses.asdict(occurrence)
@@ -143,7 +158,8 @@ def _expand(spec: Experiment, fault: FaultSpec, scope: Scope) -> list[Occurrence
     n = 0
     for tick in _ticks(fault):
         for replica in _replicas(spec, fault, scope, n):
-            if draw_unit(spec.seed, fault.id, n, "fires") < fault.when.probability:
+            fires = draw_unit(spec.seed, fault.id, n, "fires") < fault.when.probability
+            if fires and (fault.when.only is None or n in fault.when.only):
                 found.append(_occurrence(spec, fault, scope, n, tick, replica))
             n += 1
     return found

@@ -9,7 +9,7 @@ import shlex
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tocsin.chaos.conduct import Conductor
 from tocsin.chaos.contract import Fault
 from tocsin.chaos.journal import journal_document
 from tocsin.chaos.judge import judge
+from tocsin.chaos.judge_apart import examine_as_fits
 from tocsin.chaos.junit import write_junit
 from tocsin.chaos.load import load_prompts
 from tocsin.chaos.plan import Plan, make_plan
@@ -43,6 +44,8 @@ from tocsin.core.errors import SpecError, TocsinError
 from tocsin.core.guard import Guard
 from tocsin.core.system import System
 
+Drive = Callable[[Coroutine[Any, Any, None]], object]
+
 _PACKAGES = ("tocsin", "torch", "transformers", "ray", "numpy", "pydantic", "pyarrow")
 
 
@@ -60,6 +63,10 @@ def run(
     bring: Callable[[], None] = lambda: None,
     guards: Sequence[Guard] = (),
     announce_s: float = 0.0,
+    drive: Drive = asyncio.run,
+    calendar: Clock | None = None,
+    plan: Plan | None = None,
+    learn: Callable[[Case], Mapping[str, Any]] | None = None,
 ) -> int:
     """Run an experiment, judge it and write its files.
 
@@ -77,6 +84,10 @@ def run(
             sender does not wait for it.
         guards: any of them may keep the run from beginning and end it.
         announce_s: least time between the meter's first word and the first fault.
+        drive: runs the course of the run to its end; a simulation drives it in virtual time.
+        calendar: names the run's folder; None: the clock of the run.
+        plan: of a recorded run; None: made from the spec.
+        learn: finds further facts about what was recorded, before it is judged.
 
     Returns:
         Exit code: 0 pass, 1 violated, 2 unknown or vacuous, 3 invalid, 4 aborted, 5 not healed,
@@ -85,9 +96,9 @@ def run(
     view, time = progress or Quiet(), clock or SystemClock()
     replay = arguments or f"tocsin chaos run {spec.name} --seed {spec.seed}"
     try:
-        plan = make_plan(spec, catalogue)
+        plan = plan or make_plan(spec, catalogue)
         load_prompts(spec.workload.prompts, canaries=spec.workload.canaries)
-        run_dir = new_run_dir(store_dir, spec, plan, time)
+        run_dir = new_run_dir(store_dir, spec, plan, calendar or time)
     except SpecError as error:
         view.note(str(error))
         return EXIT_SPEC
@@ -108,7 +119,7 @@ def run(
         return EXIT_INVALID
     heard = meter or Unmetered()
     conductor = Conductor(spec, plan, system, time, log, view, heard, guards, announce_s)
-    failure = _conduct(conductor, run_dir)
+    failure = _conduct(conductor, run_dir, drive)
     with _undisturbed():
         log_error = _closing(log)
         if isinstance(failure, SpecError):
@@ -117,6 +128,9 @@ def run(
         if not conductor.hurried:
             _attempt(view, run_dir, "what other hosts have", bring)
         _attempt(view, run_dir, "what the servers left", lambda: keep(run_dir))
+        if learn is not None:
+            found = conductor.case()
+            _attempt(view, run_dir, "the facts", lambda: conductor.facts.update(learn(found)))
         return _finish(run_dir, store_dir, conductor.case(), extra, view, replay, log_error)
 
 
@@ -132,7 +146,7 @@ def check(run_dir: Path, progress: Progress | None = None) -> int:
     except SpecError as error:
         view.note(str(error))
         return EXIT_SPEC
-    verdict = judge(case)
+    verdict = judge(case, examiner=examine_as_fits)
     replay = f"tocsin chaos run {case.spec.name} --seed {case.spec.seed}"
     failed = _write_verdict(run_dir, case, verdict, view, replay)
     view.end(verdict, run_dir, _last_lines(run_dir, verdict, replay))
@@ -152,13 +166,13 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def _conduct(conductor: Conductor, run_dir: Path) -> BaseException | None:
+def _conduct(conductor: Conductor, run_dir: Path, drive: Drive) -> BaseException | None:
     """Run the experiment; whatever breaks it is recorded and makes it an aborted run."""
     if os.environ.get("CHAOS_DISABLE") == "1":
         conductor.abort("CHAOS_DISABLE is 1; unset it to allow chaos")
         return None
     try:
-        asyncio.run(conductor.conduct())
+        drive(conductor.conduct())
     except SpecError as error:
         return error
     except TocsinError as error:
@@ -191,7 +205,7 @@ def _finish(
     failed |= not _attempt(
         view, run_dir, "the history", lambda: write_case(run_dir, case, {**extra, "state": "done"})
     )
-    verdict = judge(case)
+    verdict = judge(case, examiner=examine_as_fits)
     view.update(ProgressState("report", requests_done=len(case.records)))
     failed |= _write_verdict(run_dir, case, verdict, view, replay)
     failed |= not _attempt(

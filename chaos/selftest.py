@@ -1,28 +1,62 @@
 """The oracle's own test, in every run: known sins planted in a copy of the history must be found.
 
-The copy holds a sample of the run's own clean answers, set close together in time, and one fault,
-one degraded answer and one page audit as they should be. It must be found clean; then each sin is
-committed alone and must be flagged by the properties that name it, and by no other.
+The copy holds a sample of the run's own clean answers, set close together in time, and one each of
+what else a history may hold, as it should be: a fault with its alarm, reaction and alert, a
+degraded answer, a cancelled and a shed request, readings of pages, health and processes. It must
+be found clean; then each sin is committed alone and must be flagged by the properties that name
+it, and by no other.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
-from tocsin.chaos.case import Case, Conclusion, OccurrenceRecord, Prompt, PropertyVerdict
+from tocsin.chaos.case import Case, Conclusion
+from tocsin.chaos.clean_copy import clean_copy
 from tocsin.chaos.contract import Property
-from tocsin.chaos.plan import Expectation, Occurrence
 from tocsin.chaos.sins import SINS
 from tocsin.chaos.verdict import SinResult
-from tocsin.core.faulting import Evidence, Scope
-from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
 
-SAMPLE_MOST = 48
-SAMPLE_LEAST = 6
-_MS = 1_000_000
-_T0 = 10**9
-_GAP_NS = 100 * _MS
-REPLICA = "self-test"
-LABEL = "attention:self-test"
+CLEAN = ""
+"""In place of the name of a sin: the copy without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """The clean copy, and the same with each sin committed in it alone.
+
+    Attributes:
+        base: None: there are too few clean answers to plant in.
+        sinful: by sin; None: there was no place for it.
+    """
+
+    base: Case | None
+    sinful: Mapping[str, Case | None]
+
+
+def plant(case: Case) -> Planted:
+    """Commit every known sin in a clean copy of the history."""
+    base = clean_copy(case)
+    if base is None:
+        return Planted(None, {})
+    return Planted(base, {name: _committed(name, base) for name in SINS})
+
+
+def objections(planted: Planted, unit: Property) -> dict[str, int]:
+    """How often a property objects to each sin, and under the empty name to the clean copy.
+
+    One that breaks or cannot tell counts as having objected. A conditional one that is vacuous
+    even here, where there is something for everybody, says nothing of this run (it needs the
+    certificate of bits, say): it is not asked about sins.
+    """
+    if planted.base is None:
+        return {}
+    conclusion, count = _flags(planted.base, unit)
+    if unit.conditional and conclusion is Conclusion.VACUOUS:
+        return {CLEAN: 0}
+    counts = {CLEAN: count}
+    for name, sinful in planted.sinful.items():
+        counts[name] = 0 if sinful is None else _flags(sinful, unit)[1]
+    return counts
 
 
 def self_test(case: Case, units: Mapping[str, Property]) -> tuple[SinResult, ...]:
@@ -32,180 +66,52 @@ def self_test(case: Case, units: Mapping[str, Property]) -> tuple[SinResult, ...
         One result a sin. Without enough clean answers to plant in, or when the copy is not found
         clean, nothing is caught: the run cannot show that its oracle can say no.
     """
-    wanted = {name: _expected(name, units) for name in SINS}
-    wanted = {name: expected for name, expected in wanted.items() if expected}
-    base = clean_copy(case)
-    before = _flags(base, units) if base is not None else {}
-    if base is None or any(before.values()):
-        flagged = tuple(sorted(name for name, count in before.items() if count))
-        return tuple(
-            SinResult(name, False, SINS[name].meaning, expected, flagged)
-            for name, expected in wanted.items()
-        )
+    planted = plant(case)
+    return sin_results(units, {name: objections(planted, unit) for name, unit in units.items()})
+
+
+def sin_results(
+    units: Mapping[str, Property], counts: Mapping[str, Mapping[str, int]]
+) -> tuple[SinResult, ...]:
+    """What the objections of each property come to, by sin.
+
+    Args:
+        counts: by property id, as `objections` returns it.
+    """
+    # A property without counts died in its own process: only the sins that name it suffer.
+    base = {unit: found[CLEAN] for unit, found in counts.items() if CLEAN in found}
+    dirty = tuple(sorted(unit for unit, count in base.items() if count))
+    shown = bool(base) and not dirty
     results = []
-    for name, expected in wanted.items():
-        after = _flags(SINS[name].commit(base), units)
-        flagged = tuple(sorted(unit for unit, count in after.items() if count))
-        results.append(SinResult(name, flagged == expected, SINS[name].meaning, expected, flagged))
+    for name in SINS:
+        expected = tuple(
+            sorted(
+                unit.id
+                for unit in units.values()
+                if name in unit.sins and (name in counts[unit.id] or unit.id not in base)
+            )
+        )
+        if not expected:
+            continue
+        flagged = tuple(sorted(unit for unit, found in counts.items() if found.get(name)))
+        flagged = flagged if shown else dirty
+        caught = shown and flagged == expected
+        results.append(SinResult(name, caught, SINS[name].meaning, expected, flagged))
     return tuple(results)
 
 
-def clean_copy(case: Case) -> Case | None:
-    """A small history without fault, made of this run's clean answers; None: there are too few."""
-    records = _sample(case)
-    if len(records) < SAMPLE_LEAST:
-        return None
-    labelled = records[2]
-    labelled.degraded, labelled.degraded_header = (LABEL,), LABEL
-    last_ns = max(record.t_end_ns for record in records)
-    fired_ns = _T0 + 2 * _GAP_NS
-    occurrence = _planted(fired_ns)
-    return replace(
-        case,
-        spec=case.spec.model_copy(
-            update={
-                "steady_state": case.spec.steady_state.model_copy(
-                    update={"window_s": 0.1, "good_windows": 2, "probes": ()}
-                ),
-                "budget": case.spec.budget.model_copy(update={"availability": 0.5}),
-            }
-        ),
-        records=tuple(records),
-        events=(
-            Event(
-                EventKind.CHECK_FAILED,
-                fired_ns + 20 * _MS,
-                REPLICA,
-                data={"findings": [{"check": "self.test"}]},
-            ),
-            Event(
-                EventKind.DEGRADED,
-                labelled.t_invoke_ns + _MS,
-                REPLICA,
-                request_id=labelled.request_id,
-                data={"reason": LABEL, "on": True},
-            ),
-            Event(EventKind.PAGE_AUDIT, last_ns, REPLICA, data=_audit()),
-        ),
-        occurrences=(occurrence,),
-        prompts={
-            name: prompt if prompt.canary else Prompt(name, prompt.text, f"canary{name}")
-            for name, prompt in case.prompts.items()
-        },
-        warmup=(),
-        t_start_ns=_T0,
-        t_faults_ns=fired_ns,
-        t_healed_ns=occurrence.healed_ns,
-        t_end_ns=last_ns,
-        aborted="",
-    )
-
-
-def _sample(case: Case) -> list[RequestRecord]:
-    """Copies of clean answers, evenly chosen, each beginning a tenth of a second after the last."""
-    clean = [
-        record
-        for record in case.honest
-        if record.outcome is Outcome.OK
-        and not record.degraded
-        and len(record.chunks) >= 3
-        and record.prompt_id in case.golden
-        and case.golden[record.prompt_id].tokens == record.tokens
-        and case.golden[record.prompt_id].finish_reason == record.finish_reason
-        and [chunk.index for chunk in record.chunks] == list(range(len(record.chunks)))
-        and record.terminals == 1
-    ]
-    # The longest answers hold most; of equally long ones, as they came.
-    clean.sort(key=lambda record: -len(record.chunks))
-    chosen = clean[:SAMPLE_MOST]
-    by_prompt: dict[str, list[RequestRecord]] = {}
-    for record in chosen:
-        by_prompt.setdefault(record.prompt_id, []).append(record)
-    mixed = [r for group in zip_longest_groups(list(by_prompt.values())) for r in group]
-    return [_retimed(record, _T0 + i * _GAP_NS) for i, record in enumerate(mixed)]
-
-
-def zip_longest_groups(groups: list[list[RequestRecord]]) -> list[list[RequestRecord]]:
-    """First of each group, then second of each…, so that neighbours differ in prompt."""
-    most = max((len(group) for group in groups), default=0)
-    return [[group[i] for group in groups if i < len(group)] for i in range(most)]
-
-
-def _retimed(record: RequestRecord, t_ns: int) -> RequestRecord:
-    """A copy that begins at a time and takes a token a millisecond."""
-    chunks = [
-        Chunk(t_ns + (i + 1) * _MS, chunk.index, chunk.token, chunk.text)
-        for i, chunk in enumerate(record.chunks)
-    ]
-    text = "".join(chunk.text for chunk in chunks)
-    return replace(
-        record,
-        t_invoke_ns=t_ns,
-        t_first_ns=chunks[0].t_ns,
-        t_end_ns=chunks[-1].t_ns + _MS,
-        chunks=chunks,
-        text=text if record.stream else record.text,
-        usage_tokens=len(chunks),
-        attempts=(REPLICA,),
-        degraded=(),
-        degraded_header="",
-    )
-
-
-def _planted(fired_ns: int) -> OccurrenceRecord:
-    """One fault as it should be: seen after 20 ms, healed after 100 ms."""
-    planned = Occurrence(
-        id="self-test@0",
-        fault="self-test",
-        kind="self.test",
-        n=0,
-        scope=Scope.WORKER,
-        clock="decode_step",
-        at=0,
-        replica=0,
-        seed=0,
-        params={},
-        expect=Expectation("required", ("self.test",), 0.05, "P0", "", 0.3),
-    )
-    return OccurrenceRecord(
-        planned=planned,
-        replica=REPLICA,
-        state="healed",
-        ordered_ns=fired_ns - _MS,
-        fired_ns=fired_ns,
-        healed_ns=fired_ns + 100 * _MS,
-        evidence=Evidence("self-test", "before", "after"),
-        orders=1,
-    )
-
-
-def _audit() -> dict[str, int]:
-    return {
-        "pages_total": 8,
-        "pages_free": 5,
-        "pages_used": 0,
-        "pages_cached": 3,
-        "pages_quarantined": 0,
-        "running": 0,
-        "waiting": 0,
-    }
-
-
-def _expected(sin: str, units: Mapping[str, Property]) -> tuple[str, ...]:
-    return tuple(sorted(unit.id for unit in units.values() if sin in unit.sins))
-
-
-def _flags(case: Case, units: Mapping[str, Property]) -> dict[str, int]:
-    """Violations by property; a property that breaks or cannot tell counts as having flagged."""
-    counts = {}
-    for unit in units.values():
-        verdict = _safely(case, unit)
-        counts[unit.id] = len(verdict.violations) + (verdict.conclusion is Conclusion.UNKNOWN)
-    return counts
-
-
-def _safely(case: Case, unit: Property) -> PropertyVerdict:
+def _committed(name: str, base: Case) -> Case | None:
     try:
-        return unit.judge(case)
-    except Exception as error:  # noqa: BLE001 - recorded: a property that breaks is not an oracle
-        return PropertyVerdict(unit.id, Conclusion.UNKNOWN, 0, reason=str(error))
+        return SINS[name].commit(base)
+    except (StopIteration, IndexError, LookupError):
+        return None  # this run's answers offer no place for it: it stays uncaught
+
+
+def _flags(case: Case, unit: Property) -> tuple[Conclusion, int]:
+    """What a property comes to, and its objections."""
+    try:
+        verdict = unit.judge(case)
+    except Exception:  # noqa: BLE001 - counted: a property that breaks is not an oracle
+        return Conclusion.UNKNOWN, 1
+    count = len(verdict.violations) + (verdict.conclusion is Conclusion.UNKNOWN)
+    return verdict.conclusion, count

@@ -1,50 +1,13 @@
 """Known-bad histories: each takes a clean copy of a run and commits one sin."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+from tocsin.chaos import sins_of_service  # noqa: F401 - declares the others
 from tocsin.chaos.case import Case
+from tocsin.chaos.sin import SECOND, SINS, sin, with_event, with_record
 from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
 
-_SECOND = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Sin:
-    """One mutation of a history."""
-
-    name: str
-    commit: Callable[[Case], Case]
-
-    @property
-    def meaning(self) -> str:
-        """What it does, in one sentence."""
-        return (self.commit.__doc__ or "").partition("\n")[0]
-
-
-SINS: dict[str, Sin] = {}
-
-
-def _sin(commit: Callable[[Case], Case]) -> Callable[[Case], Case]:
-    name = commit.__name__
-    SINS[name] = Sin(name, commit)
-    return commit
-
-
-def _with_record(case: Case, index: int, **fields: Any) -> Case:
-    """The case with some fields of one record replaced."""
-    records = list(case.records)
-    records[index] = replace(records[index], **fields)
-    return replace(case, records=tuple(records))
-
-
-def _with_event(case: Case, kind: EventKind, **fields: Any) -> Case:
-    """The case with some fields of the first event of a kind replaced."""
-    events = list(case.events)
-    index = next(i for i, event in enumerate(events) if event.kind is kind)
-    events[index] = replace(events[index], **fields)
-    return replace(case, events=tuple(events))
+__all__ = ["SINS"]
 
 
 def _surest_index(case: Case, record: RequestRecord) -> int:
@@ -57,37 +20,37 @@ def _changed(chunk: Chunk) -> Chunk:
     return replace(chunk, token=chunk.token + 1 if chunk.token else 7)
 
 
-@_sin
+@sin
 def swap_token(case: Case) -> Case:
     """One token of a completed answer is another one."""
     record = case.records[0]
     index = _surest_index(case, record)
     chunks = list(record.chunks)
     chunks[index] = _changed(chunks[index])
-    return _with_record(case, 0, chunks=chunks)
+    return with_record(case, 0, chunks=chunks)
 
 
-@_sin
+@sin
 def drop_last_token(case: Case) -> Case:
     """A completed answer lacks its last token."""
-    return _with_record(case, 0, chunks=case.records[0].chunks[:-1])
+    return with_record(case, 0, chunks=case.records[0].chunks[:-1])
 
 
-@_sin
+@sin
 def drop_middle_token(case: Case) -> Case:
     """A completed answer has a gap."""
     chunks = case.records[0].chunks
-    return _with_record(case, 0, chunks=[*chunks[:1], *chunks[2:]])
+    return with_record(case, 0, chunks=[*chunks[:1], *chunks[2:]])
 
 
-@_sin
+@sin
 def wrong_finish(case: Case) -> Case:
     """An answer says that it ended another way than it did."""
     other = "stop" if case.records[0].finish_reason == "length" else "length"
-    return _with_record(case, 0, finish_reason=other)
+    return with_record(case, 0, finish_reason=other)
 
 
-@_sin
+@sin
 def replace_answer(case: Case) -> Case:
     """A request receives the whole answer of another prompt."""
     victim = case.records[0]
@@ -100,7 +63,7 @@ def replace_answer(case: Case) -> Case:
     chunks = [
         replace(chunk, t_ns=victim.t_invoke_ns + 1 + i) for i, chunk in enumerate(donor.chunks)
     ]
-    return _with_record(
+    return with_record(
         case,
         0,
         chunks=chunks,
@@ -111,58 +74,58 @@ def replace_answer(case: Case) -> Case:
     )
 
 
-@_sin
+@sin
 def duplicate_index(case: Case) -> Case:
     """One token arrives twice."""
     chunks = case.records[0].chunks
-    return _with_record(case, 0, chunks=[*chunks[:2], chunks[1], *chunks[2:]])
+    return with_record(case, 0, chunks=[*chunks[:2], chunks[1], *chunks[2:]])
 
 
-@_sin
+@sin
 def restart_stream(case: Case) -> Case:
     """A resumed stream begins again at index 0."""
     chunks = case.records[0].chunks
-    return _with_record(case, 0, chunks=[*chunks[:2], *chunks])
+    return with_record(case, 0, chunks=[*chunks[:2], *chunks])
 
 
-@_sin
+@sin
 def wrong_token_in_cancelled(case: Case) -> Case:
     """A request that its client cancelled had received a wrong token."""
     record = case.records[0]
     index = _surest_index(case, record)
     chunks = [*record.chunks[:index], _changed(record.chunks[index])]
-    return _with_record(
+    return with_record(
         case, 0, chunks=chunks, outcome=Outcome.CANCELLED, terminals=0, finish_reason=""
     )
 
 
-@_sin
+@sin
 def token_after_end(case: Case) -> Case:
     """A token arrives after the end of its answer."""
-    return _with_record(case, 0, t_end_ns=case.records[0].chunks[-1].t_ns - 1)
+    return with_record(case, 0, t_end_ns=case.records[0].chunks[-1].t_ns - 1)
 
 
-@_sin
+@sin
 def drop_terminal(case: Case) -> Case:
     """A request never ends."""
-    return _with_record(case, 0, outcome=Outcome.OPEN, terminals=0, finish_reason="", t_end_ns=0)
+    return with_record(case, 0, outcome=Outcome.OPEN, terminals=0, finish_reason="", t_end_ns=0)
 
 
-@_sin
+@sin
 def second_terminal(case: Case) -> Case:
     """An answer ends twice."""
-    return _with_record(case, 0, terminals=2)
+    return with_record(case, 0, terminals=2)
 
 
-@_sin
+@sin
 def answer_to_timeout(case: Case) -> Case:
     """A client waits in vain for the end of its answer."""
-    return _with_record(
+    return with_record(
         case, 0, outcome=Outcome.INFO, terminals=0, finish_reason="", error="planted time-out"
     )
 
 
-@_sin
+@sin
 def refuse_all(case: Case) -> Case:
     """Every request before the fault was refused; nearly nothing after it was answered."""
     records = tuple(
@@ -175,6 +138,7 @@ def refuse_all(case: Case) -> Case:
             chunks=[],
             t_first_ns=0,
             text="",
+            finish_reason="",
             error="planted refusal",
         )
         for record in case.records
@@ -194,7 +158,7 @@ def _unfaulted(case: Case) -> Case:
     return replace(case, events=events, occurrences=())
 
 
-@_sin
+@sin
 def move_canary(case: Case) -> Case:
     """An answer holds the canary word of another prompt."""
     record = case.records[0]
@@ -206,16 +170,16 @@ def move_canary(case: Case) -> Case:
     )
     last = record.chunks[-1]
     chunks = [*record.chunks[:-1], replace(last, text=f"{last.text} {word}")]
-    return _with_record(case, 0, chunks=chunks, text=f"{record.text} {word}")
+    return with_record(case, 0, chunks=chunks, text=f"{record.text} {word}")
 
 
-@_sin
+@sin
 def leak_page(case: Case) -> Case:
     """One KV page is neither free nor used."""
     return _with_audit(case, pages_free=-1)
 
 
-@_sin
+@sin
 def double_page(case: Case) -> Case:
     """One KV page is counted twice."""
     return _with_audit(case, pages_cached=1)
@@ -224,45 +188,45 @@ def double_page(case: Case) -> Case:
 def _with_audit(case: Case, **change: int) -> Case:
     reading = next(event.data for event in case.events if event.kind is EventKind.PAGE_AUDIT)
     changed = {key: value + change.get(key, 0) for key, value in reading.items()}
-    return _with_event(case, EventKind.PAGE_AUDIT, data=changed)
+    return with_event(case, EventKind.PAGE_AUDIT, data=changed)
 
 
-@_sin
+@sin
 def remove_degraded_flag(case: Case) -> Case:
     """An answer that was served degraded does not say so."""
     index = next(i for i, record in enumerate(case.records) if record.degraded)
-    return _with_record(case, index, degraded=(), degraded_header="")
+    return with_record(case, index, degraded=(), degraded_header="")
 
 
-@_sin
+@sin
 def add_degraded_flag(case: Case) -> Case:
     """An answer says that it is degraded, and nothing on the servers' side does."""
-    return _with_record(case, 0, degraded=("attention:planted",))
+    return with_record(case, 0, degraded=("attention:planted",))
 
 
-@_sin
+@sin
 def late_detection(case: Case) -> Case:
     """The right detector alarms, too late."""
     one = case.occurrences[0]
     late_ns = one.fired_ns + int(one.planned.expect.within_s * 1e9) + 10_000_000
-    return _with_event(case, EventKind.CHECK_FAILED, t_ns=late_ns)
+    return with_event(case, EventKind.CHECK_FAILED, t_ns=late_ns)
 
 
-@_sin
+@sin
 def wrong_detector(case: Case) -> Case:
     """Only a detector alarms that does not mean this fault."""
     data = {"findings": [{"check": "self.other"}]}
-    return _with_event(case, EventKind.CHECK_FAILED, data=data)
+    return with_event(case, EventKind.CHECK_FAILED, data=data)
 
 
-@_sin
+@sin
 def missed_detection(case: Case) -> Case:
     """Nobody sees the fault."""
     events = tuple(event for event in case.events if event.kind is not EventKind.CHECK_FAILED)
     return replace(case, events=events)
 
 
-@_sin
+@sin
 def false_alarm(case: Case) -> Case:
     """A check alarms where no fault is active."""
     alarm = Event(
@@ -274,11 +238,11 @@ def false_alarm(case: Case) -> Case:
     return replace(case, events=(*case.events, alarm))
 
 
-@_sin
+@sin
 def slow_recovery(case: Case) -> Case:
     """After the fault was healed, nothing is answered for longer than is allowed."""
     one = case.occurrences[0]
-    delay_ns = int(one.planned.expect.recover_within_s * 1e9) + _SECOND
+    delay_ns = int(one.planned.expect.recover_within_s * 1e9) + SECOND
     records = tuple(
         _delayed(record, delay_ns) if record.t_end_ns >= one.healed_ns else record
         for record in case.records
@@ -295,8 +259,35 @@ def _delayed(record: RequestRecord, delay_ns: int) -> RequestRecord:
     )
 
 
-@_sin
+@sin
 def unhealed_occurrence(case: Case) -> Case:
     """A fault was never shown to be gone."""
     one = replace(case.occurrences[0], state="unhealed", healed_ns=0)
     return replace(case, occurrences=(one,))
+
+
+@sin
+def truncated_as_success(case: Case) -> Case:
+    """An answer lacks its last token and adds up all the same."""
+    record = case.records[0]
+    chunks = record.chunks[:-1]
+    text = "".join(chunk.text for chunk in chunks) if record.stream else record.text
+    return with_record(case, 0, chunks=chunks, usage_tokens=len(chunks), text=text)
+
+
+@sin
+def finish_without_end(case: Case) -> Case:
+    """A stream gives its finish reason and breaks before its end."""
+    return with_record(case, 0, outcome=Outcome.INFO, error="planted cut")
+
+
+@sin
+def refusal_without_words(case: Case) -> Case:
+    """A request that met the fault is refused, and nobody says why."""
+    one = case.occurrences[0]
+    index = next(
+        i for i, r in enumerate(case.records) if r.t_invoke_ns <= one.fired_ns <= r.t_end_ns
+    )
+    return with_record(
+        case, index, outcome=Outcome.FAIL, http_status=500, finish_reason="", error=""
+    )

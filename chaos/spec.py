@@ -62,7 +62,7 @@ class SystemSpec(_Model):
 
     model: str = "smollm2-135m"
     dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    replicas: int = Field(default=2, ge=1, le=64)
+    replicas: int = Field(default=2, ge=1, le=1024)
     slots: int = Field(default=8, ge=1, le=256)
     pages: int = Field(default=192, ge=4)
     page_size: int = Field(default=16, ge=1)
@@ -102,6 +102,9 @@ class WhenSpec(_Model):
     count: int | None = Field(default=None, ge=1, le=10_000)
     probability: Ratio = 1.0
     jitter: int = Field(default=0, ge=0)
+    only: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        default=None, description="numbers of the occurrences that are left, as shrinking finds"
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> "WhenSpec":

@@ -26,6 +26,9 @@ class Category(StrEnum):
     STRUCTURAL = "structural"
 
 
+DIVERGENCES = tuple(one for one in Category if one is not Category.EQUAL)
+
+
 @dataclass(frozen=True, slots=True)
 class Triage:
     """The class of one answer.

@@ -7,6 +7,7 @@ from typing import Any
 
 from tocsin.chaos.attribution import Detection
 from tocsin.chaos.case import Conclusion, PropertyVerdict
+from tocsin.chaos.triage import DIVERGENCES
 
 EXIT_PASS, EXIT_FAIL, EXIT_UNKNOWN, EXIT_INVALID, EXIT_ABORTED, EXIT_UNHEALED = range(6)
 EXIT_SPEC = 64
@@ -117,6 +118,8 @@ class RunVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """The content of `verdict.json`."""
+        golden = next((one for one in self.properties if one.id == "golden.tokens"), None)
+        classes: Mapping[str, int] = golden.classes if golden is not None else {}
         return {
             "verdict": str(self.conclusion),
             "exit_code": self.exit_code,
@@ -134,6 +137,7 @@ class RunVerdict:
             "duplicated": self.duplicated,
             "availability": self.availability,
             "false_alarms": self.false_alarms,
+            "divergences": {str(one): classes.get(str(one), 0) for one in DIVERGENCES},
             "properties": [_property(one) for one in self.properties],
             "faults": [_fault(one) for one in self.faults],
             "oracle_self_test": [dataclasses.asdict(one) for one in self.self_test],

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tocsin.core.history import Chunk, Outcome, RequestRecord
+from tocsin.core.history import NO_ERROR_BODY, Chunk, Outcome, RequestRecord
 from tocsin.core.system import LoadRequest
 
 
@@ -65,6 +65,7 @@ def json_of(content: bytes) -> dict[str, Any]:
 def _note_headers(record: RequestRecord, response: httpx.Response) -> None:
     record.http_status = response.status_code
     record.degraded_header = response.headers.get("x-tocsin-degraded", "")
+    record.retry_after = response.headers.get("retry-after", "")
 
 
 def _take_line(record: RequestRecord, line: str) -> bool:
@@ -120,7 +121,7 @@ def _take_whole(record: RequestRecord, data: dict[str, Any]) -> None:
 def _take_error(record: RequestRecord, data: dict[str, Any]) -> None:
     """An explicit error; anything that is not one leaves the outcome unknown."""
     error = data.get("error") or {}
-    record.error = str(error.get("message", "no error body"))
+    record.error = str(error.get("message", NO_ERROR_BODY))
     record.failure_id = str((error.get("tocsin") or {}).get("failure_id") or "")
     record.terminals += 1
     rejected = 400 <= record.http_status < 500

@@ -1,5 +1,6 @@
 """The served model as a chaos run sees it: HTTP in front, the board and chaos actors behind."""
 
+import asyncio
 import contextlib
 import os
 import platform
@@ -22,10 +23,10 @@ from tocsin.core.errors import EnvironmentFault, SpecError
 from tocsin.core.faulting import Order, OrderStatus, Scope
 from tocsin.core.history import Event, RequestRecord
 from tocsin.core.pods import Pods
-from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
+from tocsin.core.system import GoldenAnswer, HealthReading, LoadRequest, ReplicaInfo
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.board import NAMESPACE
-from tocsin.ray_jobs.client import send
+from tocsin.ray_jobs.client import json_of, send
 from tocsin.ray_jobs.clocks import ClockOffset, board_clock
 from tocsin.ray_jobs.nemesis import Nemesis, tell_board
 from tocsin.ray_jobs.oracle import certificate, golden_answers
@@ -35,6 +36,8 @@ from tocsin.ray_jobs.wire import event_from_wire, status_from_wire
 _CALL_S = 15.0
 _MEASURE_EVERY_S = 30.0
 _OF_RUN = "~"
+_HEALTH_S = 1.0
+"""Two pages within the two seconds that a reading may take."""
 _TIMES = frozenset({"fired_ns", "healed_ns"})
 TAU_ELSEWHERE = {"fp32": 1e-3, "fp16": 0.06, "bf16": 0.5}
 """Least margin in logits (of about 30) that decides a token on any build: two thousand unit
@@ -46,6 +49,8 @@ class RaySystem:
 
     All times that it tells are on this process's clock, whatever host they come from.
     """
+
+    observes = ("frees",)
 
     def __init__(
         self,
@@ -75,6 +80,8 @@ class RaySystem:
         self._suffix = f"{_OF_RUN}{run}" if run else ""
         self._nemeses: dict[str, Any] = {}
         self._client: httpx.AsyncClient | None = None
+        self._client_loop: asyncio.AbstractEventLoop | None = None
+        self._health: httpx.Client | None = None
         self._clock, self._clock_s = ClockOffset(), 0.0
         self._pods = None if pods is None else PodBook(pods, self._tell, self._heard)
         self._measure()
@@ -123,6 +130,27 @@ class RaySystem:
             for name, one in self._heard().items()
         ]
 
+    def health(self) -> HealthReading:
+        """What the gateway's health pages say; they are asked anew each time, as by a probe."""
+        found, status = self._page("/health")
+        told, answered = self._page("/health/checker_status")
+        serving = told.get("profile") == str(self._served.options.profile)
+        return HealthReading(
+            health_ok=(status == 200 and found.get("status") == "ok") if status else None,
+            checker_ok=(serving and bool(told.get("replicas"))) if answered == 200 else None,
+            status=status,
+        )
+
+    def _page(self, path: str) -> tuple[dict[str, Any], int]:
+        """A page's JSON and HTTP status; nothing and 0 without an answer."""
+        if self._health is None:
+            self._health = httpx.Client(base_url=self._served.url, timeout=_HEALTH_S)
+        try:
+            answer = self._health.get(path)
+        except httpx.HTTPError:
+            return {}, 0
+        return json_of(answer.content), answer.status_code
+
     def golden(self, prompts: Sequence[LoadRequest]) -> dict[str, GoldenAnswer]:
         """Right answers by prompt id; in this process, where everything is imported already."""
         bodies = {one.prompt_id: dict(one.body) for one in prompts}
@@ -138,7 +166,10 @@ class RaySystem:
 
     async def send(self, request: LoadRequest) -> AsyncIterator[RequestRecord]:
         """Send over HTTP."""
-        if self._client is None:
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client_loop is not loop:
+            # A connection belongs to its event loop, and whoever reads probes may have another one.
+            self._client_loop = loop
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
             self._client = httpx.AsyncClient(timeout=None, limits=limits)
         records = send(self._client, self._served.url, request)
@@ -212,6 +243,8 @@ class RaySystem:
 
     def close(self) -> None:
         """Take all orders back; the application stays, its owner closes it."""
+        if self._health is not None:
+            self._health.close()
         with contextlib.suppress(EnvironmentFault):  # a dead board renews no lease either
             self._ask(self._board.forget_orders.remote)
         for nemesis in self._nemeses.values():

@@ -65,3 +65,20 @@ def small(**changes: Any) -> dict[str, Any]:
         else:
             document[key] = value
     return document
+
+
+def patient(**changes: Any) -> dict[str, Any]:
+    """The small experiment with so much time that its verdict is the same on a busy machine."""
+    document = small(
+        workload={"deadline": "60s"},
+        safety={"max_duration": "120s", "ttl": "30s"},
+        faults=[
+            {**fault, "expect": {"within": "30s", "recover_within": "60s"}}
+            for fault in _SMALL["faults"]
+        ],
+        checks=[one for one in _SMALL["checks"] if one["id"] != "recovery.bound"],
+    )
+    for key, value in changes.items():
+        mapped = isinstance(value, dict) and isinstance(document.get(key), dict)
+        document[key] = {**document[key], **value} if mapped else value
+    return document

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tocsin.chaos.contract import faults
+from tocsin.chaos.properties.alert.routing import ROUTES
 from tocsin.core.clock import SystemClock
 from tocsin.core.draw import draw_below, draw_unit
 from tocsin.core.errors import EnvironmentFault
 from tocsin.core.faulting import Evidence, Order, OrderStatus
 from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
-from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
+from tocsin.core.system import GoldenAnswer, HealthReading, LoadRequest, ReplicaInfo
+from tocsin.core.terms import Priority
 
 TOKEN_S = 0.002
 _SERVICE = {
@@ -27,7 +29,8 @@ def golden_answer(prompt_id: str, length: int) -> GoldenAnswer:
     tokens = tuple(draw_below(50_000, 1, prompt_id, i) for i in range(length))
     margins = tuple(0.5 + draw_unit(2, prompt_id, i) for i in range(length))
     text = "".join(f" t{token}" for token in tokens)
-    return GoldenAnswer(prompt_id, tokens, margins, tokens, text, "length")
+    crcs = tuple(draw_below(2**32, 3, prompt_id, i) for i in range(length))
+    return GoldenAnswer(prompt_id, tokens, margins, tokens, text, "length", crcs)
 
 
 @dataclass(slots=True)
@@ -42,6 +45,11 @@ class Misbehaviour:
         refuses_describe: the system cannot be reached.
         answers_malformed: malformed requests are served like others.
         false_alarms: alarms that belong to no fault, one at each page audit.
+        lies_about_health: /health says ok whatever happens.
+        leaks_files: open files of a replica more, for each request that it served.
+        holds_cancelled: the pages of a cancelled request are never told to be free.
+        alerts_nobody: no alert is ever sent.
+        wrong_logits: the numbers behind the tokens are others after a fault has fired.
     """
 
     never_fires: frozenset[str] = frozenset()
@@ -55,6 +63,11 @@ class Misbehaviour:
     false_alarm: bool = False
     warmup_wrong: bool = False
     golden_takes_s: float = 0.0
+    lies_about_health: bool = False
+    leaks_files: int = 0
+    holds_cancelled: bool = False
+    alerts_nobody: bool = False
+    wrong_logits: bool = False
 
 
 @dataclass(slots=True)
@@ -64,12 +77,13 @@ class FakeReplica:
     alive: bool = True
     step: int = 0
     running: int = 0
+    served: int = 0
     corrupt_from: int | None = None
 
 
 @dataclass(slots=True)
 class FakeSystem:
-    """Implements `core.system.System`."""
+    """Implements `core.system.System`, and tells all that a system may tell."""
 
     replicas_wanted: int = 2
     wrong: Misbehaviour = field(default_factory=Misbehaviour)
@@ -81,7 +95,9 @@ class FakeSystem:
     renewed: int = 0
     sent: int = 0
     heal_after_ns: int = 30_000_000
+    observes: tuple[str, ...] = ("health", "resources", "frees", "alerts", "logits")
     _born: int = 0
+    _token_ns: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -121,10 +137,20 @@ class FakeSystem:
                         "pages_quarantined": 0,
                         "running": one.running,
                         "waiting": 0,
+                        "resources": {
+                            "rss_bytes": 2**30,
+                            "fds": 40 + one.served * self.wrong.leaks_files,
+                            "threads": 20,
+                        },
                     },
                 )
                 for one in self.fleet
             ]
+
+    def health(self) -> HealthReading:
+        fresh = self.clock.now_ns() - self._token_ns < 1_000_000_000
+        ok = fresh or self.wrong.lies_about_health
+        return HealthReading(health_ok=ok, checker_ok=True, status=200 if ok else 503)
 
     def golden(self, prompts: Sequence[LoadRequest]) -> dict[str, GoldenAnswer]:
         self.clock.sleep(self.wrong.golden_takes_s)
@@ -199,8 +225,10 @@ class FakeSystem:
                     self._advance()
                 wrong = replica.corrupt_from is not None and replica.step >= replica.corrupt_from
                 wrong = wrong or (self.wrong.warmup_wrong and request.request_id.startswith("w"))
-                now_ns = self.clock.now_ns()
+                now_ns = self._token_ns = self.clock.now_ns()
                 record.t_first_ns = record.t_first_ns or now_ns
+                if index == 1:
+                    self._tell_logits(replica, record, golden)
                 record.chunks.append(Chunk(now_ns, index, token + wrong, f" t{token}"))
                 record.http_status = 200
                 yield record
@@ -212,6 +240,10 @@ class FakeSystem:
             yield record
         finally:
             replica.running -= 1
+            replica.served += 1
+            if record.outcome is Outcome.OPEN and not self.wrong.holds_cancelled:
+                data = {"pages": 1, "steps": 1}
+                self._tell(EventKind.PAGES_FREED, replica.replica, record.request_id, **data)
 
     def _choose(self, record: RequestRecord) -> FakeReplica:
         with self._lock:
@@ -220,6 +252,17 @@ class FakeSystem:
             chosen.running += 1
             record.attempts = (*record.attempts, chosen.replica)
             return chosen
+
+    def _tell_logits(
+        self, replica: FakeReplica, record: RequestRecord, golden: GoldenAnswer
+    ) -> None:
+        crc = golden.logit_crcs[1] ^ (self.wrong.wrong_logits and bool(self.book))
+        self._tell(EventKind.LOGITS, replica.replica, record.request_id, index=1, crc=crc)
+
+    def _tell(self, kind: EventKind, replica: str, request_id: str, **data: Any) -> None:
+        event = Event(kind, self.clock.now_ns(), replica, request_id=request_id, data=data)
+        with self._lock:
+            self.log.append(event)
 
     def _turn_away(self, record: RequestRecord) -> RequestRecord:
         record.t_end_ns = self.clock.now_ns()
@@ -265,13 +308,22 @@ class FakeSystem:
         if order.kind in self.wrong.corrupts:
             replica.corrupt_from = replica.step
         if order.kind not in self.wrong.undetected:
-            self._alarm(name, faults()[order.kind].expect[0])
+            incident = self._alarm(name, faults()[order.kind].expect[0])
+            self._alert(faults()[order.kind].priority, incident)
         if self.wrong.false_alarm:
             self._alarm("replica-nobody", "numerical.finite")
 
-    def _alarm(self, replica: str, detector: str) -> None:
+    def _alert(self, priority: Priority, incident: str) -> None:
+        if not self.wrong.alerts_nobody:
+            told = {"alert": "fake", "priority": str(priority), "route": ROUTES[priority]}
+            links = {"incident": incident, "run": "fake-run", "repro": f"repro/{incident}"}
+            self._tell(EventKind.ALERT_SENT, "board", "", **told, **links, result="ok")
+
+    def _alarm(self, replica: str, detector: str) -> str:
+        """Raise it; returns the id of the failure."""
         kind = _SERVICE.get(detector, EventKind.CHECK_FAILED)
         data: dict[str, Any] = {"failure_id": f"F{len(self.log)}"}
         if kind is EventKind.CHECK_FAILED:
             data["findings"] = [{"check": detector, "priority": "P0"}]
         self.log.append(Event(kind, self.clock.now_ns(), replica, data=data))
+        return str(data["failure_id"])

@@ -2,18 +2,20 @@
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.histories import clean_case, with_occurrence, with_record
+from tests.chaos.histories import clean_case, clean_record, with_occurrence, with_record
 from tocsin.chaos.case import Case, Conclusion, PropertyVerdict
 from tocsin.chaos.contract import properties
 from tocsin.chaos.judge import judge
 from tocsin.chaos.junit import write_junit
 from tocsin.chaos.selftest import clean_copy, self_test
 from tocsin.chaos.sins import SINS
-from tocsin.chaos.verdict import exit_code_of, worst
+from tocsin.chaos.spec import CheckSpec
+from tocsin.chaos.verdict import SinResult, exit_code_of, worst
 from tocsin.core.history import Outcome
 
 
@@ -24,12 +26,53 @@ def test_every_sin_is_named_by_a_property_and_every_name_is_a_sin() -> None:
     assert len(SINS) >= 12
 
 
+@cache
+def _tested() -> dict[str, SinResult]:
+    return {one.sin: one for one in self_test(clean_case(), properties())}
+
+
 @pytest.mark.parametrize("sin", [*SINS])
 def test_every_sin_is_caught_by_those_who_name_it_and_by_no_other(sin: str) -> None:
     """Planted in a copy of a clean run."""
-    result = next(one for one in self_test(clean_case(), properties()) if one.sin == sin)
-    assert result.caught, result
-    assert result.meaning
+    assert _tested()[sin].caught, _tested()[sin]
+    assert _tested()[sin].meaning
+
+
+def test_a_conditional_property_is_not_asked_where_it_says_nothing() -> None:
+    """Without the certificate of bits logits are not compared; everything else still is."""
+    vague = clean_case(certificate={"bit_exact": False, "tau": 1e-3})
+    results = {one.sin: one for one in self_test(vague, properties())}
+    assert set(SINS) - set(results) == {"wrong_logits"}
+    assert all(one.caught for one in results.values())
+
+
+def test_a_sin_that_finds_no_place_is_not_caught() -> None:
+    """Every answer is to one prompt, so none can be given to another: that must be seen."""
+    records = tuple(clean_record(i, 10**12 + i * 10**8, "p0") for i in range(40))
+    results = {one.sin: one for one in self_test(clean_case(records=records), properties())}
+    assert not results["replace_answer"].caught
+    assert results["swap_token"].caught
+
+
+def test_a_vacuous_conditional_property_counts_only_if_the_experiment_names_it() -> None:
+    """A system without health pages is not red for it, unless somebody asks."""
+    case = clean_case(spec=clean_case().spec.model_copy(update={"checks": ()}))
+    units = {name: properties()[name] for name in ("golden.tokens", "health.honesty")}
+    verdict = judge(case, units)
+    assert [str(one.conclusion) for one in verdict.properties] == ["pass", "vacuous"]
+    assert verdict.conclusion is Conclusion.PASS
+    asked = case.spec.model_copy(update={"checks": (CheckSpec(id="health.honesty"),)})
+    named = judge(replace(case, spec=asked), units)
+    assert named.conclusion is Conclusion.VACUOUS
+    assert "health.honesty is vacuous" in " ".join(named.reasons)
+    assert judge(case, {"degraded.labelled": properties()["degraded.labelled"]}).exit_code == 2
+
+
+def test_conditional_properties_that_cannot_tell_count() -> None:
+    """What the system offers and nobody recorded is unknown, and that is not green."""
+    case = clean_case(facts={"observes": ["health"]})
+    units = {name: properties()[name] for name in ("golden.tokens", "health.honesty")}
+    assert judge(case, units).conclusion is Conclusion.UNKNOWN
 
 
 @pytest.mark.parametrize("property_id", [*properties()])
@@ -85,6 +128,12 @@ def test_the_self_test_works_on_a_run_in_which_much_went_wrong() -> None:
     verdict = judge(case)
     assert verdict.conclusion is Conclusion.FAIL
     assert verdict.silent_corruptions == 20
+    assert verdict.to_json()["divergences"] == {
+        "tie_flip": 0,
+        "confident_flip": 0,
+        "foreign": 0,
+        "structural": 20,
+    }
     assert all(one.caught for one in verdict.self_test)
 
 

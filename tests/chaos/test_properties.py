@@ -35,15 +35,18 @@ def conclusion(property_id: str, case: Case) -> str:
 
 @pytest.mark.parametrize("property_id", [*properties()])
 def test_a_clean_history_passes_or_is_vacuous(property_id: str) -> None:
-    """Only the property of degraded answers has nothing to look at in the clean history."""
-    expected = "vacuous" if property_id == "degraded.labelled" else "pass"
+    """What the clean history does not hold is vacuous: labels, and what few systems tell."""
+    unit = properties()[property_id]
+    silent = unit.conditional and property_id != "plan.reproducible"
+    expected = "vacuous" if silent or property_id == "degraded.labelled" else "pass"
     assert conclusion(property_id, clean_case()) == expected
 
 
 @pytest.mark.parametrize("property_id", [*properties()])
 def test_an_empty_history_is_vacuous_and_never_pass(property_id: str) -> None:
     """No data is never fine."""
-    empty = clean_case(records=(), events=(), occurrences=(), warmup=())
+    plan = replace(clean_case().plan, occurrences=())
+    empty = clean_case(records=(), events=(), occurrences=(), warmup=(), plan=plan)
     assert conclusion(property_id, empty) == "vacuous"
 
 
@@ -54,6 +57,7 @@ def test_golden_tokens_lets_a_near_tie_of_a_labelled_answer_pass_and_counts_it()
     verdict = judge("golden.tokens", labelled)
     assert verdict.conclusion is Conclusion.PASS
     assert "1 near ties" in verdict.notes[0]
+    assert verdict.classes == {"tie_flip": 1}
     silent = judge("golden.tokens", case).violations[0]
     assert silent.evidence["silent"] is True
     assert silent.evidence["category"] == "tie_flip"

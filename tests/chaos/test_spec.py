@@ -26,12 +26,13 @@ def test_every_builtin_experiment_is_valid_and_survives_a_round_trip(name: str) 
     assert Experiment.model_validate(spec_document(spec)) == spec
 
 
-def test_the_default_experiment_has_every_kind_of_fault() -> None:
-    """Every kind but those that need Kubernetes; at least 200 requests, two replicas."""
+def test_the_default_experiment_has_every_kind_of_the_first_faults() -> None:
+    """Short enough to be the default; all kinds are the matrix's. 200 requests, two replicas."""
     spec = load_experiment("first_light")
     anywhere = {name for name, one in faults().items() if one.scope is not Scope.POD}
-    assert {fault.kind for fault in spec.faults} == anywhere
-    assert len(faults()) >= 14
+    kinds = {fault.kind for fault in spec.faults}
+    assert kinds <= anywhere
+    assert len(kinds) == 15
     assert spec.workload.requests >= 200
     assert spec.system.replicas == 2
     assert not spec.checks

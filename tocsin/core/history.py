@@ -29,6 +29,11 @@ class EventKind(StrEnum):
     FAULT_FIRED = "fault_fired"  # data: occurrence, fault, evidence
     FAULT_HEALED = "fault_healed"
     FAULT_DISARMED = "fault_disarmed"  # the lease ran out
+    HEALTH = "health"  # what the health pages said: data as `HealthReading`
+    RESOURCES = "resources"  # of one replica: data when ("before", "after"), rss_bytes, fds, …
+    PAGES_FREED = "pages_freed"  # of a cancelled request; data: pages, steps since the cancel
+    ALERT_SENT = "alert_sent"  # data: alert, priority, route, incident, run, repro, result
+    LOGITS = "logits"  # of a sampled step; data: index of the token, crc of the top logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,12 @@ class Event:
     step: int = -1
     request_id: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+
+
+NO_ERROR_BODY = "no error body"
+"""In place of an error's message: the server sent none."""
+SHED = (429, 503)
+"""HTTP statuses by which a service says that it has no room; with Retry-After, as RFC 9110 has."""
 
 
 class Outcome(StrEnum):
@@ -79,6 +90,7 @@ class RequestRecord:
         terminals: number of terminal events (end of stream, error) that arrived.
         degraded: labels of the answer (header and body agree), empty when none.
         attempts: replicas that worked on it, in order.
+        retry_after: the header of that name; empty: there was none; None: nobody looked.
     """
 
     request_id: str
@@ -101,6 +113,7 @@ class RequestRecord:
     error: str = ""
     attempts: tuple[str, ...] = ()
     malformed: str = ""
+    retry_after: str | None = None
 
     @property
     def tokens(self) -> tuple[int, ...]:

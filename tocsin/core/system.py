@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event, RequestRecord
@@ -56,6 +56,7 @@ class GoldenAnswer:
         reference_tokens: tokens of the independent oracle.
         text: decoded answer.
         finish_reason: "stop" or "length".
+        logit_crcs: crc32 of the top 64 logits of each token's step; none: they were not taken.
     """
 
     prompt_id: str
@@ -64,6 +65,41 @@ class GoldenAnswer:
     reference_tokens: tuple[int, ...]
     text: str
     finish_reason: str
+    logit_crcs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReading:
+    """What the health pages said at one time.
+
+    Attributes:
+        health_ok: /health says that the service is well; None: it gave no answer.
+        checker_ok: /health/checker_status says that replicas serve under the profile they are
+            declared with; None: it gave no answer, or there is no such page.
+        status: HTTP status of /health, 0 without an answer.
+    """
+
+    health_ok: bool | None
+    checker_ok: bool | None
+    status: int = 0
+
+
+@runtime_checkable
+class TellsHealth(Protocol):
+    """A system with health pages: a run reads them once a second, from a thread of its own."""
+
+    def health(self) -> HealthReading:
+        """What they say now; no answer is a reading too, and takes two seconds at most."""
+        ...
+
+
+OBSERVED = frozenset({"health", "resources", "frees", "alerts", "logits"})
+"""What a system may tell beyond its duty, named in its attribute `observes`: see `EventKind`.
+
+health: `TellsHealth`. resources: `stats["resources"]` of its replicas, for those that the run
+cannot look up itself. frees: PAGES_FREED for each cancelled request whose pages were held. alerts:
+ALERT_SENT for each alert. logits: LOGITS of sampled steps, and crcs in the golden answers.
+"""
 
 
 class System(Protocol):

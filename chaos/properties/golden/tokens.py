@@ -1,5 +1,8 @@
 """Completed answers are the golden ones."""
 
+from collections import Counter
+from dataclasses import replace
+
 from tocsin.chaos.case import Case, PropertyVerdict, Violation, conclude
 from tocsin.chaos.contract import prop
 from tocsin.chaos.triage import Category, ForeignIndex, triage
@@ -14,6 +17,7 @@ from tocsin.core.history import Outcome
         "drop_last_token",
         "wrong_finish",
         "replace_answer",
+        "truncated_as_success",
     ),
     advice="compare the token diff with the alarms of that replica; "
     "a wrong answer without a label is silent corruption: hold the release",
@@ -28,6 +32,7 @@ def judge(case: Case) -> PropertyVerdict:
     exact = bool(case.certificate.get("bit_exact"))
     tau = float(case.certificate.get("tau", 0.0))
     checked = ties = 0
+    classes: Counter[str] = Counter()
     missing: set[str] = set()
     violations: list[Violation] = []
     for record in case.honest:
@@ -44,6 +49,7 @@ def judge(case: Case) -> PropertyVerdict:
         found = triage(tokens, record.finish_reason, golden, foreign, tau)
         if found.category is Category.EQUAL:
             continue
+        classes[str(found.category)] += 1
         if found.category is Category.TIE_FLIP and (record.degraded or not exact):
             ties += 1
             continue
@@ -63,7 +69,7 @@ def judge(case: Case) -> PropertyVerdict:
                 },
             )
         )
-    return conclude(
+    verdict = conclude(
         judge.id,
         checked,
         violations,
@@ -71,3 +77,4 @@ def judge(case: Case) -> PropertyVerdict:
         nothing="no honest request was completed",
         notes=(f"{ties} near ties turned within tau {tau:.3g}",) if ties else (),
     )
+    return replace(verdict, classes=dict(classes))

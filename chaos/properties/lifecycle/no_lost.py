@@ -7,7 +7,7 @@ from tocsin.core.history import Outcome
 
 @prop(
     "lifecycle.no_lost",
-    sins=("drop_terminal", "answer_to_timeout"),
+    sins=("drop_terminal", "answer_to_timeout", "finish_without_end"),
     advice="see which replica had the request and whether the gateway resumed it elsewhere",
 )
 def judge(case: Case) -> PropertyVerdict:

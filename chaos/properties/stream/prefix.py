@@ -16,6 +16,7 @@ from tocsin.core.system import GoldenAnswer
         "drop_last_token",
         "wrong_token_in_cancelled",
         "token_after_end",
+        "token_after_cancel",
     ),
     advice="look at how the gateway resumes a stream: tokens must go on at the next index",
 )

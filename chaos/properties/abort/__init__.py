@@ -1,0 +1,1 @@
+"""Properties of requests that their clients gave up."""

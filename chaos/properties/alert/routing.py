@@ -1,0 +1,98 @@
+"""Each incident alerts the right people once."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from tocsin.chaos.attribution import Attribution, attribute
+from tocsin.chaos.case import Case, OccurrenceRecord, PropertyVerdict, Violation, conclude
+from tocsin.chaos.contract import prop
+from tocsin.core.faulting import Scope
+from tocsin.core.history import Event, EventKind
+from tocsin.core.terms import Priority
+
+ROUTES = {Priority.P0: "p0-page", Priority.P1: "p1-ticket", Priority.P2: "p2-archive"}
+"""Whom an alert of each priority reaches: receivers of the rendered Alertmanager configuration."""
+DELIVERED = "ok"
+
+
+@prop(
+    "alert.routing",
+    sins=("alert_to_nobody", "alert_twice", "alert_lost", "incident_without_alert"),
+    advice="follow the alert by its incident: rule, Alertmanager's grouping, route, outbox",
+    conditional=True,
+)
+def judge(case: Case) -> PropertyVerdict:
+    """One alert an incident, at the route of its priority, with run and reproduction, and not lost.
+
+    Read from the alerts that the system says it sent. An incident is a fault that a meant
+    detector saw; its alert names a failure of it, or the occurrence. Sending again what was not
+    taken is no second alert; an alert whose last word is not `ok` is lost.
+    """
+    sent: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
+    for event in case.events:
+        if event.kind is EventKind.ALERT_SENT:
+            key = (_text(event, "alert"), _text(event, "incident"), _text(event, "route"))
+            sent[key].append(event)
+    offered = "alerts" in case.facts.get("observes", ())
+    if not sent and not offered:
+        return conclude(judge.id, 0, [], nothing="the system does not tell which alerts it sent")
+    violations = [one for key, events in sent.items() for one in _of_alert(key, events)]
+    missing = _unalerted(case, sent) if offered else []
+    violations += missing
+    return conclude(
+        judge.id, len(sent) + len(missing), violations, nothing="there was nothing to alert of"
+    )
+
+
+def _text(event: Event, key: str) -> str:
+    return str(event.data.get(key, "") or "")
+
+
+def _of_alert(key: tuple[str, str, str], events: Sequence[Event]) -> list[Violation]:
+    """What is wrong with one alert of one incident at one route."""
+    alert, incident, route = key
+    last = events[-1]
+    priority = _text(last, "priority")
+    results = Counter(_text(event, "result") for event in events)
+    wanted = ROUTES.get(Priority(priority), "") if priority in set(Priority) else ""
+    reasons = []
+    if route != wanted:
+        reasons.append(f"priority {priority or 'none'} went to {route or 'nobody'}, not {wanted}")
+    if results[DELIVERED] > 1:
+        reasons.append(f"was delivered {results[DELIVERED]} times")
+    if _text(last, "result") != DELIVERED:
+        reasons.append(f"was not delivered: {_text(last, 'result') or 'no result'}")
+    reasons += [f"names no {what}" for what in ("run", "repro") if not _text(last, what)]
+    name = f"{alert} of incident {incident or 'unknown'}"
+    evidence: Mapping[str, object] = {"results": dict(results), "route": route}
+    return [Violation(f"{name}: {reason}", evidence=evidence) for reason in reasons]
+
+
+def _unalerted(case: Case, sent: Mapping[tuple[str, str, str], Sequence[Event]]) -> list[Violation]:
+    """Faults that were seen and that nobody was told of with the priority they are given."""
+    found = attribute(case)
+    told: dict[str, set[str]] = defaultdict(set)
+    for (_, incident, _), events in sent.items():
+        told[incident] |= {_text(event, "priority") for event in events}
+    violations = []
+    for record in case.occurrences:
+        if record.planned.scope is Scope.CLIENT or not record.fired:
+            continue  # a request that is turned away is nobody's incident
+        if found.first_expected(record.planned.id) is None:
+            continue
+        names = _names(found, record)
+        priorities = set().union(*(told.get(name, set()) for name in names))
+        wanted = record.planned.expect.severity
+        if not priorities or (wanted and wanted not in priorities):
+            said = f"only with {', '.join(sorted(priorities))}" if priorities else "at all"
+            text = (
+                f"{record.planned.id}: nobody was alerted {said}, expected {wanted or 'an alert'}"
+            )
+            violations.append(Violation(text, occurrence=record.planned.id))
+    return violations
+
+
+def _names(found: Attribution, record: OccurrenceRecord) -> set[str]:
+    """What an alert may call this incident."""
+    seen = found.by_occurrence.get(record.planned.id, ())
+    return {record.planned.id, *(one.failure_id for one in seen if one.failure_id)}

@@ -1,0 +1,1 @@
+"""Properties of what is said when an answer is not whole."""

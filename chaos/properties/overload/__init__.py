@@ -1,0 +1,1 @@
+"""Properties of a service that is asked for more than it can do."""

@@ -1,0 +1,1 @@
+"""Properties of what the service does about a fault."""

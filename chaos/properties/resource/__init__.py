@@ -1,0 +1,1 @@
+"""Properties of what processes hold."""

@@ -1,0 +1,90 @@
+"""One alert an incident, to the right people, with what they need, and not lost."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.histories import alarm, clean_case, with_expectation
+from tests.chaos.properties.told import FIRED, conclusion, event, first, with_events
+from tocsin.chaos.case import Case
+from tocsin.chaos.properties.alert.routing import ROUTES
+from tocsin.core.faulting import Scope
+from tocsin.core.history import Event, EventKind
+from tocsin.core.terms import Priority
+from tocsin.dashboards.render.alertmanager import ARCHIVE, PAGE, TICKET
+
+ID = "alert.routing"
+
+
+def _sent(**changes: Any) -> Event:
+    told = {
+        "alert": "operator_failing",
+        "priority": "P0",
+        "route": "p0-page",
+        "incident": "F1",
+        "run": "run-1",
+        "repro": "repro/F1",
+        "result": "ok",
+    }
+    return event(EventKind.ALERT_SENT, FIRED, "board", **{**told, **changes})
+
+
+def _case(*events: Event, severity: str = "P0") -> Case:
+    """The fault's alarm has a failure id, and the system tells its alerts."""
+    told = with_events(*events, observes=("alerts",))
+    heard = alarm(FIRED, "state.weight_sum", failure_id="F1")
+    told = clean_case(events=(heard, *told.events[1:]), facts=told.facts)
+    return with_expectation(told, severity=severity)
+
+
+def test_the_routes_are_those_of_the_rendered_configuration() -> None:
+    """Declared there, mirrored here: chaos may not import it."""
+    assert ROUTES == {Priority.P0: PAGE, Priority.P1: TICKET, Priority.P2: ARCHIVE}
+
+
+def test_one_alert_for_the_incident_passes() -> None:
+    """Named by the failure, or by the occurrence."""
+    assert conclusion(ID, _case(_sent())) == "pass"
+    assert conclusion(ID, _case(_sent(incident="weights@0"))) == "pass"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"route": "p2-archive"}, "priority P0 went to p2-archive, not p0-page"),
+        ({"route": ""}, "went to nobody"),
+        ({"result": "dead_letter"}, "was not delivered: dead_letter"),
+        ({"run": ""}, "names no run"),
+        ({"repro": ""}, "names no repro"),
+        ({"incident": "F9"}, "weights@0: nobody was alerted at all, expected P0"),
+        ({"priority": "P1", "route": "p1-ticket"}, "nobody was alerted only with P1, expected P0"),
+    ],
+)
+def test_an_alert_that_misses_its_people_fails(changes: dict[str, Any], words: str) -> None:
+    """Each way of it, in words."""
+    assert words in first(ID, _case(_sent(**changes)))
+
+
+def test_sending_again_what_was_not_taken_is_no_second_alert() -> None:
+    """The last word counts; two deliveries are one too many."""
+    assert conclusion(ID, _case(_sent(result="retried"), _sent())) == "pass"
+    assert "delivered 2 times" in first(ID, _case(_sent(), _sent()))
+    assert "retried" in first(ID, _case(_sent(result="retried")))
+
+
+def test_an_incident_of_which_nobody_was_told_fails_only_where_alerts_are_told() -> None:
+    """A system that does not tell its alerts is vacuous, one that tells none of this is not."""
+    assert "nobody was alerted" in first(ID, _case())
+    assert conclusion(ID, with_events()) == "vacuous"
+    assert conclusion(ID, with_events(_sent())) == "pass"
+
+
+def test_what_nobody_saw_and_what_only_a_client_saw_alerts_nobody() -> None:
+    """The one is detection's affair, the other is no incident."""
+    unseen = with_events(observes=("alerts",))
+    assert conclusion(ID, clean_case(facts=unseen.facts, events=())) == "vacuous"
+    case = _case()
+    planned = replace(case.occurrences[0].planned, scope=Scope.CLIENT)
+    turned_away = replace(case, occurrences=(replace(case.occurrences[0], planned=planned),))
+    assert conclusion(ID, turned_away) == "vacuous"
