@@ -37,7 +37,7 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
     names = {"TOCSIN_DRILL": "1", "TOCSIN_CHAOS_RUN": f"{experiment.name} {experiment.seed}"}
-    with state_folder(store) as state, _environment(TOCSIN_STATE=str(state), **names):
+    with state_folder(store) as state, environment(TOCSIN_STATE=str(state), **names):
         return _served_run(experiment, store, port, arguments, state)
 
 
@@ -67,21 +67,21 @@ def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, 
                     store,
                     progress=progress,
                     arguments=arguments,
-                    keep=partial(_keep, state),
+                    keep=partial(keep_evidence, state),
                     meter=meter,
                 )
         finally:
             system.close()
 
 
-def _keep(state: Path, run_dir: Path) -> None:
+def keep_evidence(state: Path, run_dir: Path) -> None:
     """What the servers left, and a reproduction of each kind of failure."""
     collect(state, run_dir)
     write_repros(run_dir)
 
 
 @contextmanager
-def _environment(**variables: str) -> Iterator[None]:
+def environment(**variables: str) -> Iterator[None]:
     """What the processes of a cluster of our own inherit; a cluster that we join has its own."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

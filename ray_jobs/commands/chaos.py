@@ -9,6 +9,8 @@ import typer
 from tocsin.core.clock import SystemClock
 from tocsin.core.errors import SpecError
 from tocsin.core.terms import Profile
+from tocsin.ray_jobs.commands.chaos_compare import compare
+from tocsin.ray_jobs.commands.chaos_export import export
 from tocsin.ray_jobs.commands.chaos_remote import (
     ARCHIVE_LIMIT_MIB,
     START_TIMEOUT_S,
@@ -24,12 +26,23 @@ from tocsin.ray_jobs.commands.chaos_remote import (
     run_elsewhere,
     unpack,
 )
+from tocsin.ray_jobs.commands.chaos_replay import replay
+from tocsin.ray_jobs.commands.chaos_serve import serve
+from tocsin.ray_jobs.commands.chaos_shrink import shrink
+from tocsin.ray_jobs.commands.chaos_sim import TINY, Sim, SimModel, run_simulated
+from tocsin.ray_jobs.commands.chaos_swarm import swarm
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 
 _DEFAULT_EXPERIMENT = "first-light"
 
 chaos_app = typer.Typer(no_args_is_help=True, help="Break the served model and judge its answers.")
 chaos_app.command()(one_line(unpack))
+chaos_app.command()(one_line(export))
+chaos_app.command()(one_line(compare))
+chaos_app.command()(one_line(serve))
+chaos_app.command()(one_line(replay))
+chaos_app.command()(one_line(shrink))
+chaos_app.command()(one_line(swarm))
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]
@@ -73,6 +86,8 @@ def run(
     release: ReleaseName = "",
     start_timeout: StartTimeout = START_TIMEOUT_S,
     policy_sha256: PolicyDigest = "",
+    sim: Sim = False,
+    model: SimModel = TINY,
     wait_s: Annotated[
         float, typer.Option(min=0, help="seconds for what is served to have all its replicas")
     ] = 0.0,
@@ -81,6 +96,8 @@ def run(
 
     With RAY_ADDRESS=http://host:8265 or --kube-context it runs there, and its report comes home.
     """
+    if sim:
+        raise typer.Exit(run_simulated(spec, seed, profile, store, model))
     where = elsewhere(kube_context, namespace, release, start_timeout)
     if where is not None:
         words = ["--publish", publish] if publish else []
@@ -161,11 +178,18 @@ def plan(spec: Spec = _DEFAULT_EXPERIMENT, seed: Seed = None) -> None:
 @chaos_app.command()
 @one_line
 def check(run_dir: Annotated[Path, typer.Argument()] = Path("store/latest")) -> None:
-    """Judge a recorded run again, from its files alone."""
+    """Judge a recorded run again, from its files alone; one of millions of requests too."""
+    from tocsin.chaos.scale.recorder import REQUESTS
+
+    where = run_dir.resolve()
+    if (where / REQUESTS).is_dir():
+        from tocsin.chaos.scale.__main__ import check as check_at_scale
+
+        check_at_scale(where)
     from tocsin.chaos.progress_view import progress_view
     from tocsin.chaos.run import check as check_again
 
-    raise typer.Exit(check_again(run_dir.resolve(), progress_view()))
+    raise typer.Exit(check_again(where, progress_view()))
 
 
 @chaos_app.command()
@@ -199,20 +223,10 @@ def heal(
 @chaos_app.command()
 @one_line
 def catalogue() -> None:
-    """Print every fault: where it acts, what it does, what must see it."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print the fault catalogue: what makes each row, who must see it, what cannot run here."""
+    from tocsin.chaos.catalogue import catalogue_table
 
-    from tocsin.chaos.contract import faults
-
-    table = Table(box=None)
-    for name in ("fault", "scope", "alert", "detectors"):
-        table.add_column(name, no_wrap=True)  # ids are there to be copied
-    table.add_column("what it does")
-    for unit in faults().values():
-        detectors = "\n".join(unit.expect)
-        table.add_row(unit.id, str(unit.scope), str(unit.priority), detectors, unit.summary)
-    Console().print(table)
+    typer.echo(catalogue_table(), nl=False)
 
 
 @chaos_app.command()
