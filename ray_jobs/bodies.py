@@ -2,9 +2,31 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
-from tocsin.core.requests import Sampling
+from tocsin.core.requests import GREEDY_BELOW, Sampling
+
+
+def _encodable(text: str) -> str:
+    """Text that a tokenizer can read: JSON may escape half a character, which none can encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"text without lone surrogates; character {error.start} is one, send it whole"
+        ) from None
+    return text
+
+
+Text = Annotated[StrictStr, AfterValidator(_encodable)]
 
 
 class _Body(BaseModel):
@@ -17,14 +39,14 @@ class TextPart(_Body):
     """A text part of a message's content."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(_Body):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Text | list[TextPart]
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
@@ -69,7 +91,7 @@ class ResponseFormat(_Body):
         return {"type": "object"} if self.type == "json_object" else None
 
 
-Stop = Annotated[StrictStr, Field(min_length=1)]
+Stop = Annotated[Text, Field(min_length=1)]
 
 
 class _Generation(_Body):
@@ -103,9 +125,15 @@ class _Generation(_Body):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def sampling(self) -> Sampling:
-        """How tokens are chosen."""
-        return Sampling(self.temperature, self.top_p, self.top_k, self.seed or 0)
+    def sampling(self, vocab_size: int) -> Sampling:
+        """How tokens are chosen, in the ranges that an engine can follow.
+
+        Nearly no temperature is none, because logits over it overflow; a `top_k` that leaves every
+        token of the vocabulary is off.
+        """
+        temperature = 0.0 if self.temperature < GREEDY_BELOW else self.temperature
+        top_k = -1 if self.top_k >= vocab_size else self.top_k
+        return Sampling(temperature, self.top_p, top_k, self.seed or 0)
 
 
 class ChatBody(_Generation):
@@ -121,7 +149,7 @@ class ChatBody(_Generation):
 class CompletionBody(_Generation):
     """`POST /v1/completions`; a prompt of token ids is a list of integers, never a ragged one."""
 
-    prompt: StrictStr | list[StrictInt] | list[StrictStr]
+    prompt: Text | list[StrictInt] | list[Text]
     logprobs: None = None
     echo: Literal[False] = False
     suffix: None = None

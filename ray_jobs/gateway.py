@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, cast
 
 import ray
@@ -47,6 +48,8 @@ _HEALTHY_S = 10.0
 """A token must have left within this time, for a user or for a probe."""
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
+_READ_AT_ONCE = 4096
+"""Characters that are tokenized in about ten milliseconds; longer texts would hold others up."""
 
 # Serve copies `app` with its routes when the class below is declared: what they call must exist by
 # then, so it is imported.
@@ -127,7 +130,9 @@ class Gateway:
     @app.post("/v1/chat/completions")
     async def chat(self, body: ChatBody, request: Request) -> Response:
         """A chat completion, whole or as server-sent events."""
-        prompt_ids = self._prompting.chat([message.plain() for message in body.messages])
+        messages = [message.plain() for message in body.messages]
+        size = sum(len(message["content"]) for message in messages)
+        prompt_ids = await self._read(size, partial(self._prompting.chat, messages))
         schema = body.response_format.schema_to_check() if body.response_format else None
         max_tokens = body.max_completion_tokens or body.max_tokens
         return await self._generate(body, request, prompt_ids, max_tokens, schema)
@@ -136,13 +141,19 @@ class Gateway:
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """A completion of plain text or of token ids."""
         prompt = body.prompt
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+            prompt = prompt[0]
         if isinstance(prompt, str):
-            prompt_ids = self._prompting.text(prompt)
-        elif prompt and isinstance(prompt[0], str):
-            prompt_ids = self._prompting.text(prompt[0])
+            prompt_ids = await self._read(len(prompt), partial(self._prompting.text, prompt))
         else:
             prompt_ids = tuple(int(token) for token in prompt)
         return await self._generate(body, request, prompt_ids, body.max_tokens, None)
+
+    async def _read(self, size: int, tokenize: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+        """Token ids of `size` characters; a long text is read on a thread, nobody waits for it."""
+        if size <= _READ_AT_ONCE:
+            return tokenize()
+        return await asyncio.to_thread(tokenize)
 
     async def _generate(
         self,
@@ -157,7 +168,11 @@ class Gateway:
         max_tokens = max_tokens or max(1, min(_DEFAULT_MAX_TOKENS, room))
         operation = names.CHAT if isinstance(body, ChatBody) else names.TEXT_COMPLETION
         wish = asked(
-            body.model, len(prompt_ids), max_tokens, body.sampling(), stream=bool(body.stream)
+            body.model,
+            len(prompt_ids),
+            max_tokens,
+            body.sampling(self._prompting.vocab_size),
+            stream=bool(body.stream),
         )
         served = self._options.served_name
         with self._traces.begin(operation, served, request_id, http.headers, wish) as trace:
@@ -184,7 +199,7 @@ class Gateway:
             request_id=request_id,
             prompt_ids=prompt_ids,
             max_new_tokens=max_tokens,
-            sampling=body.sampling(),
+            sampling=body.sampling(self._prompting.vocab_size),
             stop_ids=self._prompting.stop_ids,
             ignore_eos=body.ignore_eos,
         )

@@ -150,7 +150,7 @@ class Gateway:
             request_id=request.request_id,
             prompt_ids=prompt_ids,
             max_new_tokens=most,
-            sampling=body.sampling(),
+            sampling=body.sampling(self.prompting.vocab_size),
             stop_ids=self.prompting.stop_ids,
             ignore_eos=body.ignore_eos,
         )

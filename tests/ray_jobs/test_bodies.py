@@ -64,8 +64,46 @@ def test_a_chat_of_text_parts_is_joined() -> None:
 def test_sampling_is_what_the_body_says() -> None:
     """Temperature 0 is greedy; without a seed the draw still has one."""
     body = ChatBody.model_validate({"model": "m", "messages": USER, "temperature": 0})
-    assert body.sampling().greedy
-    assert body.sampling().seed == 0
+    assert body.sampling(100).greedy
+    assert body.sampling(100).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"temperature": 1e-12, "top_k": 5}, (0.0, 5)),
+        ({"temperature": 1e-5, "top_k": 99}, (1e-5, 99)),
+        ({"temperature": 1.0, "top_k": 100}, (1.0, -1)),
+        ({"temperature": 1.0, "top_k": 2**40}, (1.0, -1)),
+    ],
+)
+def test_what_no_engine_can_follow_becomes_what_it_means(
+    asked: dict[str, Any], given: tuple[float, int]
+) -> None:
+    """Otherwise a client could raise P0 alarms of the sampler's check at will."""
+    body = CompletionBody.model_validate({"model": "m", "prompt": "a", **asked})
+    sampling = body.sampling(100)
+    assert (sampling.temperature, sampling.top_k) == given
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "a\ud800"},
+        {"prompt": ["a\ud800"]},
+        {"prompt": "a", "stop": ["\udfff"]},
+        {"messages": [{"role": "user", "content": "a\ud800"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\ud800"}]}]},
+    ],
+)
+def test_half_a_character_is_refused_in_words_that_can_be_sent(body: dict[str, Any]) -> None:
+    """JSON may escape it; the tokenizer would end in a 500."""
+    kind = ChatBody if "messages" in body else CompletionBody
+    with pytest.raises(ValidationError) as error:
+        kind.model_validate({"model": "m", **body})
+    message = validation_message(error.value.errors())
+    assert "lone surrogates" in message
+    assert message.encode()
 
 
 @pytest.mark.parametrize(

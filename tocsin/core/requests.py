@@ -19,6 +19,10 @@ class Finish(StrEnum):
         return self in (Finish.STOP, Finish.LENGTH)
 
 
+GREEDY_BELOW = 1e-5
+"""A temperature below it is none: logits divided by it overflow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen; greedy by default.

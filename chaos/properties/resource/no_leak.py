@@ -65,19 +65,25 @@ def judge(case: Case) -> PropertyVerdict:
         for reason in _grown(before[name], after[name], params)
     ]
     told = bool(before or after) or "resources" in case.facts.get("observes", ())
-    missing = "no replica was read before and after the faults" if told and not both else ""
+    missing = "" if before and after else "no replica was read before and after the faults"
     return conclude(
         judge.id,
         len(both),
         violations,
-        unknown="" if case.aborted else missing,
-        nothing="the run was stopped before what is held could be read again"
-        if told
-        else "nobody could read what the replicas hold",
+        unknown=missing if told and not case.aborted else "",
+        nothing=_nothing(told=told, read_again=bool(after)),
         notes=(f"{len(both)} of {len(before)} replicas were there before and after",)
         if len(both) < len(before)
         else (),
     )
+
+
+def _nothing(*, told: bool, read_again: bool) -> str:
+    if not told:
+        return "nobody could read what the replicas hold"
+    if read_again:
+        return "every replica was replaced meanwhile"
+    return "the run was stopped before what is held could be read again"
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
