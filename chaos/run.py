@@ -105,15 +105,9 @@ def run(
     except OSError as error:
         view.note(_disk_words(store_dir, error))
         return EXIT_INVALID
+    extra = _environment(replay)
     try:
-        log = wal.WriteAheadLog(run_dir / wal.NAME)
-        log.write(_run_record(spec, plan, time))
-        extra = _environment(replay)
-        # A reader of the folder of a run that was killed still learns what it was.
-        write_json(
-            run_dir / "manifest.json",
-            {**extra, "spec": spec_document(spec), "plan_digest": plan.digest, "state": "running"},
-        )
+        log = _begin(run_dir, spec, plan, time, extra)
     except OSError as error:
         view.note(_disk_words(run_dir, error))
         return EXIT_INVALID
@@ -132,6 +126,23 @@ def run(
             found = conductor.case()
             _attempt(view, run_dir, "the facts", lambda: conductor.facts.update(learn(found)))
         return _finish(run_dir, store_dir, conductor.case(), extra, view, replay, log_error)
+
+
+def _begin(
+    run_dir: Path, spec: Experiment, plan: Plan, clock: Clock, extra: Mapping[str, Any]
+) -> wal.WriteAheadLog:
+    """The heal log, begun, and a manifest: of a run that is killed one still learns what it was.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    log = wal.WriteAheadLog(run_dir / wal.NAME)
+    log.write(_run_record(spec, plan, clock))
+    write_json(
+        run_dir / "manifest.json",
+        {**extra, "spec": spec_document(spec), "plan_digest": plan.digest, "state": "running"},
+    )
+    return log
 
 
 def check(run_dir: Path, progress: Progress | None = None) -> int:

@@ -92,13 +92,13 @@ class ReplayEngine:
 
     def answers(self, first: int, count: int) -> Iterator[Answer]:
         """The answers to `count` requests from number `first` on."""
+        sinner = self._sinner
         for begin in range(first - first % _BLOCK, first + count, _BLOCK):
             prompts, aborts = self._draws(begin // _BLOCK)
             for number in range(max(begin, first), min(begin + _BLOCK, first + count)):
                 place = number - begin
-                sin = self._sinner.sin_at(number) if self._sinner is not None else ""
-                if sin:
-                    yield from self._sinful(number, prompts[place], sin)
+                if sinner is not None and (sin := sinner.sin_at(number)):
+                    yield from self._sinful(sinner, number, prompts[place], sin)
                 else:
                     yield self._honest(number, prompts[place], aborts[place])
 
@@ -136,10 +136,9 @@ class ReplayEngine:
             record.t_end_ns = begin_ns + pieces[-1].after_ns
         return record, pieces
 
-    def _sinful(self, number: int, prompt: int, sin: str) -> Iterator[Answer]:
-        assert self._sinner is not None
+    def _sinful(self, sinner: Sinner, number: int, prompt: int, sin: str) -> Iterator[Answer]:
         record, pieces = self._honest(number, prompt, 1.0)
-        for one in self._sinner.commit(sin, whole(record, pieces)):
+        for one in sinner.commit(sin, whole(record, pieces)):
             yield (
                 replace(one, chunks=[]),
                 tuple(

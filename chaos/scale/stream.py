@@ -146,24 +146,25 @@ class StreamCheck:
         Of tokens put back from the golden answer, index, token and joined text are exact; the
         first carries the text of all, and all carry the time of the first.
         """
-        if self._kept is None:
-            self._keep_from(_Beginning(self.count, self._matched, self.first_ns))
-        began, golden = self._beginning, self._golden
-        assert began is not None
-        assert self._kept is not None
+        kept, began, golden = self._kept, self._beginning, self._golden
+        if kept is None or began is None:  # all was as golden so far
+            began = _Beginning(self.count, self._matched, self.first_ns)
+            kept = self._keep_from(began)
         if golden is None or not began.count:
-            return list(self._kept)
+            return list(kept)
         chunks = [
             Chunk(began.first_ns, i, token, "")
             for i, token in enumerate(golden.tokens[: began.count])
         ]
         chunks[0].text = golden.text[: began.text]
-        if chunks and not self._kept:
+        if chunks and not kept:
             chunks[-1].t_ns = self.last_ns
-        return chunks + self._kept
+        return chunks + kept
 
-    def _keep_from(self, beginning: _Beginning) -> None:
-        self._beginning, self._kept, self._calm_until = beginning, [], 0
+    def _keep_from(self, beginning: _Beginning) -> list[Chunk]:
+        kept: list[Chunk] = []
+        self._beginning, self._kept, self._calm_until = beginning, kept, 0
+        return kept
 
 
 def _first_difference(golden: Sequence[int], tokens: Sequence[int]) -> int:

@@ -1,6 +1,7 @@
 """`tocsin chaos …`: run an experiment, look at its plan, judge it again, take back what it left."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -100,13 +101,7 @@ def run(
         raise typer.Exit(run_simulated(spec, seed, profile, store, model))
     where = elsewhere(kube_context, namespace, release, start_timeout)
     if where is not None:
-        words = ["--publish", publish] if publish else []
-        words += ["--on", on] if on else []
-        words += ["--stop-on-alert", stop_on_alert] if stop_on_alert else []
-        words += [word for one in stop_matchers or () for word in ("--stop-matchers", one)]
-        words += (
-            ["--archive-limit", f"{archive_limit:g}"] if archive_limit != ARCHIVE_LIMIT_MIB else []
-        )
+        words = _further(publish, on, stop_on_alert, stop_matchers or (), archive_limit)
         code = run_elsewhere(
             where, spec, seed=seed, profile=profile, store=store, extra=words, dry_run=dry_run
         )
@@ -151,6 +146,19 @@ def run(
         else:
             code = chaos_run(experiment, store, port, " ".join(words))
         raise typer.Exit(delivered.finish(code))
+
+
+def _further(
+    publish: str, on: str, stop_on_alert: str, stop_matchers: Sequence[str], archive_limit: float
+) -> list[str]:
+    """The options that go along to where a run is made."""
+    words = ["--publish", publish] if publish else []
+    words += ["--on", on] if on else []
+    words += ["--stop-on-alert", stop_on_alert] if stop_on_alert else []
+    words += [word for one in stop_matchers for word in ("--stop-matchers", one)]
+    if archive_limit != ARCHIVE_LIMIT_MIB:
+        words += ["--archive-limit", f"{archive_limit:g}"]
+    return words
 
 
 @chaos_app.command()

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 
 from tests.helm.chaos_values import (
     ARMED,
@@ -16,9 +17,10 @@ from tests.helm.chaos_values import (
     over,
     with_chaos,
 )
-from tocsin.helm.gate.render import Case, render, render_many
+from tocsin.helm.gate.render import CHART, Case, render, render_many
 
 F = "demo-tocsin"
+ALLOWED = yaml.safe_load((CHART / "values.yaml").read_text())["chaos"]["allowedFaults"]
 DELETES = over(ARMED, experiment(EMPTY_EXPERIMENT), {"chaos": {"allowedFaults": ["pod.delete"]}})
 RAY_JOB = over(CLUSTER, with_chaos(kind="rayjob", runOnce="monday"))
 SAID: dict[str, tuple[Values, tuple[str, ...]]] = {
@@ -28,7 +30,7 @@ SAID: dict[str, tuple[Values, tuple[str, ...]]] = {
         (
             "Chaos: DRY RUN.",
             "experiment   smoke: attn.backend_fail, batch.malformed",
-            "faults of 12 kinds, at most 2 at the same time, 600 s a run",
+            f"faults of {len(ALLOWED)} kinds, at most 2 at the same time, 600 s a run",
             "0 worker pods carry the target label",
             "are never deleted",
             f"CronJob {F}-chaos is suspended",

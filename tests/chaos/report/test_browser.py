@@ -1,5 +1,6 @@
 """The report in a real browser: silent, offline, as wide as the screen, alive to the mouse."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,22 +74,34 @@ def test_no_label_of_the_timeline_covers_another(
 def test_the_mouse_brings_up_figures_of_that_moment(page: Page, written: Written) -> None:
     """Over a curve the tip tells percentiles, over a mark what the fault did."""
     page.open(written("passing"), 1280)
-    page.evaluate("document.getElementById('timeline').scrollIntoView()")
-    x, y = page.evaluate(
-        "(() => { const b = document.querySelector('svg.wide .curve.ttft')"
-        ".getBoundingClientRect(); return [b.left + b.width / 2, b.bottom - 8]; })()"
-    )
-    page.move_to(x, y)
-    tip = page.evaluate("document.getElementById('tip').textContent")
-    assert "first token p50" in tip
+    curve = "[b.left + b.width / 2, b.bottom - 8]"
+    tip = hovered(page, "svg.wide .curve.ttft", curve, "first token p50")
     assert "tokens/s" in tip
-    x, y = page.evaluate(
-        "(() => { const b = document.querySelector('svg.wide .mark.detected')"
-        ".getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
-    )
-    page.move_to(x, y)
-    assert "detected after" in page.evaluate("document.getElementById('tip').textContent")
-    assert page.evaluate("document.getElementById('tip').hidden") is False
+    middle = "[b.left + b.width / 2, b.top + b.height / 2]"
+    hovered(page, "svg.wide .mark.detected", middle, "detected after")
+
+
+def hovered(page: Page, selector: str, point: str, words: str) -> str:
+    """The tip over a part of the page, once it has these words; b is the part's box.
+
+    After a scroll the browser itself tells of a mouse that stands over something else now, when it
+    pleases; so the mouse is moved until the tip is that of the place.
+    """
+    page.evaluate(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+    tip = ""
+    for _ in range(100):
+        x, y = page.evaluate(
+            f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect();"
+            f" return {point}; }})()"
+        )
+        page.move_to(x, y)
+        tip = page.evaluate(
+            "(tip => tip.hidden ? '' : tip.textContent)(document.getElementById('tip'))"
+        )
+        if words in tip:
+            return tip
+        time.sleep(0.02)
+    raise AssertionError(f"the tip over {selector} has no {words!r}: {tip!r}")
 
 
 def test_the_replay_command_has_a_button_that_copies_it(page: Page, written: Written) -> None:
