@@ -27,7 +27,7 @@ PYTHON = "/mnt"
 
 OVERLAID = ("/opt/tocsin", "/var/lib/tocsin", "/etc", BASE, "/dev/shm", "/var/tmp", "/tmp")
 """/tmp comes last: the folders that lie over the others may be in it."""
-_LIMIT_S = 280
+_LIMIT_S = 800
 
 
 @dataclass(frozen=True, slots=True)

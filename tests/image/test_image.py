@@ -119,7 +119,7 @@ def test_the_build_context_holds_the_program_and_little_else() -> None:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_the_image_builds(image: Sandbox) -> None:
     """Every RUN and COPY of both stages has succeeded, with this machine's Python."""
     assert image.entrypoint == ["tocsin"]
