@@ -230,6 +230,7 @@ def summary(tensor: Tensor) -> dict[str, Any]:
                 "mean": _short(float(finite.mean())),
                 "std": _short(float(finite.std(correction=0))),
             }
+        # No further synchronisation: `values` is the host's copy, taken once, after an alarm.
         statistics["first"] = plain_json([_short(one) for one in values[:FIRST_ELEMENTS].tolist()])
         return statistics
 

@@ -103,6 +103,7 @@ def _packed(
     )
     inputs: tuple[Call, ...] = (call,)
     if table is not None and isinstance(call.cu_seqlens_k, Tensor) and call.cu_seqlens_k.numel():
+        # A read of the device a paged launch: which pages it reads is looked up before it is made.
         lengths = tuple(call.cu_seqlens_k.diff().tolist())
         inputs += (_reads(k, v, CacheLayout(lengths, table.to(torch.int64), k.shape[1])),)
     rows = max(0, call.cu_seqlens_q.numel() - 1) if isinstance(call.cu_seqlens_q, Tensor) else 0
@@ -212,7 +213,7 @@ def _reads(k_cache: Tensor, v_cache: Tensor, layout: CacheLayout) -> KVUpdateCal
     ends = lengths > 0
     row = torch.cat((row, torch.arange(rows)[ends]))
     positions = torch.cat((positions, lengths[ends] - 1))
-    table = layout.table.cpu()
+    table = layout.table.cpu()  # as the lengths: read once a launch, before it
     block = (positions // size).clamp(max=blocks - 1)
     slots = table[row, block] * size + positions % size
     # Beyond its table a row has no slot: one behind the last page, of its own.
@@ -237,7 +238,7 @@ def _reads(k_cache: Tensor, v_cache: Tensor, layout: CacheLayout) -> KVUpdateCal
 def _firsts(slots: Tensor) -> Tensor:
     """Index of the first of each group of equal slots."""
     seen: dict[int, int] = {}
-    for at, slot in enumerate(slots.tolist()):
+    for at, slot in enumerate(slots.tolist()):  # of the host already, see the table above
         seen.setdefault(slot, at)
     return torch.tensor(list(seen.values()), dtype=torch.int64)
 
@@ -252,7 +253,7 @@ def _writes(
     positions = (starts[:, None] + torch.arange(added)).reshape(-1)
     row = torch.arange(rows).repeat_interleave(added)
     block = (positions // size).clamp(0, blocks - 1)
-    slots = layout.table.cpu()[row, block] * size + positions % size
+    slots = layout.table.cpu()[row, block] * size + positions % size  # likewise before the launch
     device = k_cache.device
     return KVUpdateCall(
         key_cache=k_cache,
