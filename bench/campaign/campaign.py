@@ -16,6 +16,7 @@ from tocsin.bench.campaign.outcome import MARGINS
 from tocsin.bench.campaign.plan import Campaign, Shard
 from tocsin.bench.campaign.schema import write
 from tocsin.bench.campaign.summary import Summary, summarise
+from tocsin.bench.campaign.widened import needed
 from tocsin.bench.campaign.workshop import Loader, Workshop, load_served
 from tocsin.core.errors import EnvironmentFault, SpecError
 
@@ -105,6 +106,7 @@ def report(campaign: Campaign, folder: Path) -> Summary:
         "margins": {str(dtype): margin for dtype, margin in MARGINS.items()},
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "products": "widened to float32" if needed() else "native",
         "shards": len(records),
         "weighed": [
             {

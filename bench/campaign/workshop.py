@@ -14,6 +14,7 @@ from tocsin.bench.campaign.plan import DTYPES, Campaign, Shard, faults_of, world
 from tocsin.bench.campaign.serving import PREFILL_CHUNK
 from tocsin.bench.campaign.subject import Subject, World, golden_world, prepared
 from tocsin.bench.campaign.trial import Rival, run_batch
+from tocsin.bench.campaign.widened import widened_products
 from tocsin.bench.competitors.competitor import Competitor
 from tocsin.bench.competitors.table import competitors
 from tocsin.bench.competitors.twin import twin
@@ -49,6 +50,10 @@ class Workshop:
 
     def run(self, shard: Shard) -> dict[str, Any]:
         """The record of one shard, JSON-safe."""
+        with widened_products():
+            return self._run(shard)
+
+    def _run(self, shard: Shard) -> dict[str, Any]:
         if shard.kind == "coverage":
             return self._coverage(shard)
         model, prompts = self._model(shard.dtype)
@@ -80,7 +85,8 @@ class Workshop:
 
     def one(self, shard: Shard, row: int) -> dict[str, Any]:
         """The record of one trial of a coverage shard, made again alone among clean rows."""
-        record: dict[str, Any] = self._coverage(shard, row)["trials"][0]
+        with widened_products():
+            record: dict[str, Any] = self._coverage(shard, row)["trials"][0]
         return record
 
     def _coverage(self, shard: Shard, row: int | None = None) -> dict[str, Any]:
