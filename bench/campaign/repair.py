@@ -35,18 +35,21 @@ def repair_trials(
 ) -> dict[str, Any]:
     """One transient fault a decode step; a repaired step must give the golden logits and tokens.
 
-    A fault that no check saw and that changed a logit ends its episode: all after it is tainted.
+    A fault that no check saw ends its episode, whether a logit changed or not: what the step wrote
+    into a page may stay, and no later repair would have the golden bits.
 
     Returns:
         faults injected; trials: of them those that were seen and so repaired; identical: of these
         those whose step has the golden logits, bit for bit, and whose answer has no other token;
-        extra_runs: of each repaired step; settle_s and step_s; missed: changed a logit unseen.
+        extra_runs: of each repaired step; settle_s and step_s; unseen: faults that no check saw;
+        missed: of these those that changed a logit of their step.
     """
     total: dict[str, Any] = {
         "faults": 0,
         "trials": 0,
         "identical": 0,
         "transient": 0,
+        "unseen": 0,
         "missed": 0,
         "extra_runs": [],
         "settle_s": [],
@@ -71,7 +74,7 @@ def _episode(
     source: tuple[int, str],
     total: dict[str, Any],
 ) -> None:
-    """Serve once, with a fault in each step, until a fault was missed."""
+    """Serve once, with a fault in each step, until one was not seen."""
     for record, fault, step_s in _steps(model, prompts, tokens, left, source):
         right = golden[record.step]
         same = (
@@ -87,9 +90,11 @@ def _episode(
                 total["transient"] += all(f.cause is Cause.TRANSIENT for f in record.failures)
                 total["extra_runs"].append(record.runs - 1)
                 total["settle_s"].append(round(record.settle_s, 6))
-            elif not same:
-                total["missed"] += 1
-        if fault is None:
+            else:
+                total["unseen"] += 1
+                total["missed"] += not same
+                return
+        else:
             total["step_s"].append(round(step_s, 6))
         if not same:
             return

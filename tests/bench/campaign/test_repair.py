@@ -23,7 +23,7 @@ def test_repaired_steps_are_bit_identical() -> None:
 
 
 def test_a_blind_gate_repairs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faults that change a logit unseen are counted as missed, and end their episode."""
+    """What is not seen ends its episode; it counts as missed where a logit changed."""
 
     def blind(*args: Any, **kwargs: Any) -> Guard:
         guard = attach(*args, **kwargs)
@@ -33,6 +33,7 @@ def test_a_blind_gate_repairs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "attach", blind)
     total = repair_trials(tiny(), prompts(3), 6, 1, "repair")
     assert total["trials"] == total["identical"] == 0
+    assert total["unseen"] == 6
     assert total["missed"] >= 3
 
 
