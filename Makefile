@@ -87,6 +87,18 @@ chaos-run: $(if $(ELSEWHERE),$(VENV)/.installed,$(READY) $(if $(filter $(DEFAULT
 chaos-swarm: $(VENV)/.installed ## Random seeds, faults and parameters in simulation; what does not pass is kept (N, SEED)
 	$(BIN)/tocsin chaos swarm $(or $(N),20) $(if $(SEED),--seed $(SEED))
 
+.PHONY: chaos-matrix
+chaos-matrix: $(VENV)/.installed $(if $(filter 0,$(RAY_N)),,$(READY)) ## Every fault alone, and which detector saw it how often (KINDS, SEED, N; RAY_N=0: without Ray; FRESH=1)
+	$(BIN)/tocsin chaos matrix $(if $(KINDS),"$(KINDS)") $(if $(N),--n $(N)) $(if $(RAY_N),--ray-n $(RAY_N)) $(if $(SEED),--seed $(SEED)) $(if $(FRESH),--fresh)
+
+.PHONY: chaos-soak
+chaos-soak: $(if $(SIM),$(VENV)/.installed,$(READY)) ## Random faults for long: each window judged, memory watched, one report (HOURS or REQUESTS; SIM=1, FAULTLESS=1, SEED)
+	$(BIN)/tocsin chaos soak $(if $(HOURS),--hours $(HOURS)) $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SIM),--sim) $(if $(FAULTLESS),--faultless) $(if $(SEED),--seed $(SEED))
+
+.PHONY: chaos-crash-paths
+chaos-crash-paths: $(VENV)/.installed ## Kill controller and worker in the middle of a fault, seven ways: none stays armed
+	$(BIN)/tocsin chaos crash-paths
+
 .PHONY: chaos-demo
 chaos-demo: $(READY) ## One poisoned KV page, checks off and on, side by side
 	$(BIN)/tocsin chaos demo
@@ -101,8 +113,10 @@ monitor: $(READY) ## Prometheus and Alertmanager on 127.0.0.1 with the generated
 
 # ── prove ───────────────────────────────────────────────────────────────────────────────────────
 
-# What needs Ray, the model or much time is left out of the inner loop.
+# What needs Ray, the model or much time is left out of the inner loop; what needs servers of other
+# people, or builds images and whole clusters for many minutes, has targets of its own.
 APART := ray or model or slow
+ELSEWHEN := live or release
 # These take minutes on a busy machine.
 PATIENT := --timeout 900
 # Clusters, servers and runs on the clock need a processor in time, and CI shares its machine: there a
@@ -110,22 +124,26 @@ PATIENT := --timeout 900
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 5 -r fER)
 
 .PHONY: test
-test: $(READY) ## The whole test suite
+test: $(READY) ## The test suite
 	@failed=0; \
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(AGAIN) -m "not ($(APART)) and not live" || failed=1; \
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PATIENT) $(AGAIN) --durations=10 -m "(model or slow) and not ray and not live" || failed=1; \
-	$(BIN)/python -m pytest -q $(PATIENT) $(AGAIN) --durations=15 -m "ray and not live" || failed=1; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(AGAIN) -m "not ($(APART) or $(ELSEWHEN))" || failed=1; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PATIENT) $(AGAIN) --durations=10 -m "(model or slow) and not (ray or $(ELSEWHEN))" || failed=1; \
+	$(BIN)/python -m pytest -q $(PATIENT) $(AGAIN) --durations=15 -m "ray and not ($(ELSEWHEN))" || failed=1; \
 	exit $$failed
 
 .PHONY: test-fast
 test-fast: $(READY) ## The inner loop: no Ray, no model, nothing slow
-	$(BIN)/python -m pytest -q -x -n 2 -m "not ($(APART)) and not live"
+	$(BIN)/python -m pytest -q -x -n 2 -m "not ($(APART) or $(ELSEWHEN))"
 
 .PHONY: test-live
 test-live: $(READY) ## From fault to page on real Prometheus and Alertmanager (Debian: prometheus, prometheus-alertmanager)
 	@for tool in prometheus promtool prometheus-alertmanager amtool; do command -v $$tool >/dev/null || \
 		{ echo "test-live: $$tool is missing; apt-get install prometheus prometheus-alertmanager" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -q $(PATIENT) $(AGAIN) -m live --durations=10
+
+.PHONY: test-release
+test-release: $(READY) ## What a release is shown once: the image and pods from it, whole remote runs, a hundred template faults
+	$(BIN)/python -m pytest -q $(PATIENT) -m release --durations=10
 
 .PHONY: helm-check
 helm-check: $(READY) ## Prove the Helm chart without a cluster and print the figures (MUTANTS)

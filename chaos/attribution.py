@@ -1,19 +1,36 @@
 """Which alarm belongs to which fault: by replica and time, the meant detector first."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.core.faulting import Scope
-from tocsin.core.history import Event, EventKind
+from tocsin.core.history import SHED, Event, EventKind, RequestRecord
 
 _SERVICE = {
     EventKind.REPLICA_DOWN: "service.actor_down",
     EventKind.REPLICA_STALLED: "service.heartbeat",
     EventKind.BACKEND_ERROR: "service.backend_error",
+    EventKind.REPLICA_SLOW: "service.straggler",
+    EventKind.CLOCK_MOVED: "service.clock",
+    EventKind.START_FAILED: "service.start",
+    EventKind.CONTROL_DOWN: "service.control_plane",
+    EventKind.METRICS_LOST: "service.metrics",
+    EventKind.ALERTS_LATE: "service.alerts",
+    EventKind.TRACES_LOST: "service.traces",
+    EventKind.LOGS_LOST: "service.logs",
+    EventKind.ROAD_SLOW: "service.latency",
+    EventKind.ROAD_LOST: "service.reachable",
+    EventKind.CONNECTION_BROKEN: "service.connection",
 }
+BY_CLIENTS = {
+    EventKind.PAGES_FREED: "service.abort",
+    EventKind.CLIENT_DROPPED: "service.slow_client",
+    EventKind.PROMPT_ESCAPED: "service.template",
+}
+"""What the service tells of one request: an alarm only of a fault that made that request."""
 CHECK_ERROR = "service.check_error"
 """A check raised: a mistake in the checker, and an alarm only of a fault that lets it raise."""
 _SKEW_NS = 50_000_000
@@ -94,10 +111,10 @@ def attribute(case: Case) -> Attribution:
     for index, event in enumerate(case.events):
         names = detectors_of(event)
         for name in names:
-            one = _place(event, index, name, names, by_replica[subject(event)])
+            one = _place(event, index, name, names, _candidates(event, by_replica))
             if one.expected or name != CHECK_ERROR:
                 found.append(one)
-    found += _admissions(case)
+    found += _by_clients(case)
     found.sort(key=lambda one: one.t_ns)
     grouped: dict[str, list[Detection]] = defaultdict(list)
     for one in found:
@@ -105,6 +122,31 @@ def attribute(case: Case) -> Attribution:
             grouped[one.occurrence].append(one)
     alarms = tuple(one for one in found if not one.occurrence)
     return Attribution(tuple(found), {k: tuple(v) for k, v in grouped.items()}, alarms)
+
+
+def concerns(event_kind: EventKind, about: str, one: OccurrenceRecord) -> bool:
+    """Whether an alarm of the service, about a replica, may be of this fault.
+
+    Who failed to start is nobody yet: it was to replace the replica that a fault took. A fault on
+    Ray itself may be felt by any replica.
+    """
+    if one.replica == about:
+        return True
+    if event_kind is EventKind.START_FAILED:
+        return one.planned.scope.takes_replica
+    return one.planned.scope is Scope.CLUSTER and event_kind in _SERVICE
+
+
+def _candidates(
+    event: Event, by_replica: Mapping[str, list[OccurrenceRecord]]
+) -> list[OccurrenceRecord]:
+    about = subject(event)
+    return [
+        one
+        for records in by_replica.values()
+        for one in records
+        if concerns(event.kind, about, one)
+    ]
 
 
 def detectors_of(event: Event) -> tuple[str, ...]:
@@ -156,26 +198,50 @@ def _within(t_ns: int, window: tuple[int, int]) -> bool:
     return window[0] <= t_ns <= window[1]
 
 
-def _admissions(case: Case) -> list[Detection]:
-    """Malformed requests that were turned away with an explicit 4xx, as their clients saw it."""
-    records = {record.request_id: record for record in case.records if record.malformed}
+def _by_clients(case: Case) -> list[Detection]:
+    """What became of the requests that faults of the clients made: each detector once a fault."""
+    records = {record.request_id: record for record in case.records}
+    told: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for event in case.events:
+        if event.kind in BY_CLIENTS:
+            told[event.request_id].append((BY_CLIENTS[event.kind], event.t_ns))
     found = []
     for one in case.occurrences:
         if one.planned.scope is not Scope.CLIENT or one.evidence is None:
             continue
+        seen: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for request_id in one.evidence.requests:
             record = records.get(request_id)
-            if record is None or not 400 <= record.http_status < 500 or not record.error:
-                continue
-            found.append(
-                Detection(
-                    detector="service.admission",
-                    t_ns=record.t_end_ns,
-                    replica="client",
-                    occurrence=one.planned.id,
-                    expected="service.admission" in one.planned.expect.detectors,
-                    latency_ms=(record.t_end_ns - one.fired_ns) / 1e6,
-                    requests=(request_id,),
-                )
-            )
+            names = list(told.get(request_id, ()))
+            if record is not None:
+                names += [(name, record.t_end_ns) for name in _answered(record)]
+            for name, t_ns in names:
+                seen[name].append((t_ns, request_id))
+        found += [_of_clients(one, name, sorted(alarms)) for name, alarms in seen.items()]
     return found
+
+
+def _answered(record: RequestRecord) -> list[str]:
+    """Detectors that speak through what a client saw: an explicit refusal, an answer repeated."""
+    names = []
+    away = record.http_status in SHED and record.retry_after and not record.chunks
+    if record.error and (away or (record.malformed and 400 <= record.http_status < 500)):
+        names.append("service.admission")
+    if record.replayed:
+        names.append("service.idempotency")
+    return names
+
+
+def _of_clients(
+    one: OccurrenceRecord, detector: str, alarms: Sequence[tuple[int, str]]
+) -> Detection:
+    t_ns = alarms[0][0]
+    return Detection(
+        detector=detector,
+        t_ns=t_ns,
+        replica="client",
+        occurrence=one.planned.id,
+        expected=detector in one.planned.expect.detectors,
+        latency_ms=max(0.0, (t_ns - one.fired_ns) / 1e6),
+        requests=tuple(request_id for _, request_id in alarms),
+    )

@@ -43,6 +43,7 @@ class OccurrenceRecord:
         ordered_ns, fired_ns, healed_ns: when, 0 while it has not happened.
         retargeted_from: id of the replica that died before the fault could fire in it.
         orders: how often it was ordered.
+        seen_ns: when a client saw the service's answer to a fault of the clients, 0: none did.
     """
 
     planned: Occurrence
@@ -56,6 +57,7 @@ class OccurrenceRecord:
     error: str = ""
     retargeted_from: str = ""
     orders: int = 0
+    seen_ns: int = 0
 
     @property
     def fired(self) -> bool:

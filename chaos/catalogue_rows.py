@@ -33,8 +33,7 @@ ROWS = (
         "kv.leak_refcount",
         "page books",
         ("kv.leak_refcount",),
-        reason="pages are counted when an engine falls idle, and no check counts them in between: "
-        "under load nothing would see a leak in time",
+        note="the pages are counted as an ended request's, which is what a missed free leaves",
     ),
     Row(
         "6",
@@ -48,8 +47,8 @@ ROWS = (
         "kv.prefix_hash_collision",
         "prefix index",
         ("kv.prefix_hash_collision",),
-        reason="the prefix index is keyed by the tokens themselves, so that no two prefixes "
-        "collide; and no check compares the tokens of a hit with those of its page",
+        note="the index is keyed by the tokens themselves, so that no two prefixes collide by "
+        "chance: its entries are exchanged",
     ),
     Row("8", "kv.off_by_one_pos", "positions", ("kv.off_by_one_pos",)),
     Row(
@@ -57,7 +56,7 @@ ROWS = (
         "kv.eviction_storm",
         "page books",
         ("kv.eviction_storm",),
-        reason="preemptions are counted, but nothing takes their rate for an alarm",
+        note="the pool may give out fewer pages than it has; none is taken away",
     ),
     Row(
         "10",
@@ -120,36 +119,24 @@ ROWS = (
         "prompt.injection_of_template",
         "request",
         ("prompt.injection_of_template",),
-        reason="the server takes a template's control tokens in a user's text for the template's "
-        "own: nothing refuses them, so nothing could see the fault",
+        note="of chats; a plain completion is its caller's own template",
     ),
-    Row(
-        "30",
-        "client.abort_storm",
-        "clients",
-        ("client.abort_storm",),
-        reason="no fault is declared; a load with a share of cancelled requests is `abort_ratio`",
-    ),
+    Row("30", "client.abort_storm", "clients", ("client.abort_storm",)),
     Row(
         "31",
         "client.slow_consumer",
         "clients",
         ("client.slow_consumer",),
-        reason="no fault is declared, and no gauge watches the backlog of one client",
+        note="seen by the kernel's table of connections, so only where gateway and proxy share a "
+        "host and nothing between them and the client buffers",
     ),
-    Row(
-        "32",
-        "load.thundering_herd",
-        "clients",
-        ("load.thundering_herd",),
-        reason="no fault is declared; the load is closed or Poisson",
-    ),
+    Row("32", "load.thundering_herd", "clients", ("load.thundering_herd",)),
     Row(
         "33",
         "client.duplicate_submit",
         "clients",
         ("client.duplicate_submit",),
-        reason="no fault is declared",
+        note="keys are known to one gateway: behind several, copies must reach the same one",
     ),
     Row("34", "actor.kill", "worker process", ("actor.kill",)),
     Row("35", "actor.freeze", "worker process", ("actor.freeze",)),
@@ -158,26 +145,61 @@ ROWS = (
         "actor.gil_lock / actor.slow",
         "worker process",
         ("actor.gil_lock", "actor.slow"),
-        reason="no fault is declared",
+        note="struck inside the replica, at its decode steps; an event and no alert tells of it",
     ),
-    Row("37", "actor.oom", "worker process", ("actor.oom",), reason="no fault is declared"),
+    Row(
+        "37",
+        "actor.oom",
+        "worker process",
+        ("actor.oom",),
+        note="the limit is on the address space of that process, for one allocation: the kernel's "
+        "own choice of a victim is not made",
+    ),
     Row(
         "38",
         "actor.init_fail",
         "worker process",
         ("actor.init_fail",),
-        reason="no fault is declared",
+        note="a replica is killed so that its replacement must start",
     ),
-    Row("39", "node.kill", "Ray node", ("node.*",), reason="no fault is declared"),
-    Row("40", "gcs.outage", "Ray control plane", ("gcs.*",), reason="no fault is declared"),
-    Row("41", "rpc.loss", "Ray RPC", ("rpc.loss",), reason="no fault is declared"),
-    Row("42", "rpc.delay", "Ray RPC", ("rpc.delay",), reason="no fault is declared"),
+    Row(
+        "39",
+        "node.kill",
+        "Ray node",
+        ("node.*",),
+        note="in a cluster of the run's own, with system.nodes 2 or more",
+    ),
+    Row(
+        "40",
+        "gcs.outage",
+        "Ray control plane",
+        ("gcs.*",),
+        note="it stands still and goes on: killed, it would not come back, since nothing is stored",
+    ),
+    Row(
+        "41",
+        "rpc.loss",
+        "Ray RPC",
+        ("rpc.loss",),
+        reason="Ray loses calls only from the start of a process to its end and by its own "
+        "unseeded chance, so that such a fault could neither be replayed nor healed",
+    ),
+    Row(
+        "42",
+        "rpc.delay",
+        "Ray RPC",
+        ("rpc.delay",),
+        reason="Ray delays calls only from the start of a process to its end, so that such a "
+        "fault could not be healed; late bytes between clients and service are net.delay",
+    ),
     Row(
         "43",
         "net.partition / net.delay / net.reset",
         "network",
         ("net.*",),
         reason="no fault is declared",
+        note="on the road between the run's own load and the gateway: between gateway and "
+        "replica travel Ray's calls, on ports that nothing can stand between without root",
     ),
     Row(
         "44",
@@ -192,15 +214,24 @@ ROWS = (
         "disk.full / disk.slow / spill_error",
         "disk",
         ("disk.*",),
-        reason="no fault is declared",
+        note="disk.full is a limit on the size of the serving processes' files (EFBIG for ENOSPC), "
+        "which needs neither root nor a filesystem; no fault makes the disk slow, or Ray's "
+        "spilling fail",
     ),
-    Row("46", "clock.skew / clock.jump", "clock", ("clock.*",), reason="no fault is declared"),
+    Row(
+        "46",
+        "clock.skew / clock.jump",
+        "clock",
+        ("clock.*",),
+        note="the wall time that a replica reads; the machine's own clock is left alone",
+    ),
     Row(
         "47",
         "obs.metrics_outage / obs.otel_backpressure / alert.sink_down",
         "telemetry",
         ("obs.*", "alert.*"),
-        reason="no fault is declared",
+        note="collector and receiver of alerts are the run's own; on an application that is "
+        "served already only the page of metrics can be taken",
     ),
     Row("48", "check.self_fault", "checker", ("check.*",)),
     Row(

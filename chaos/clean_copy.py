@@ -7,7 +7,7 @@ from tocsin.chaos.plan import Expectation, Occurrence, Plan, redraw
 from tocsin.chaos.spec import Experiment, FaultSpec, WhenSpec
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.history import Chunk, Event, EventKind, Outcome, RequestRecord
-from tocsin.core.system import OBSERVED
+from tocsin.core.system import OBSERVED, LoadRequest
 
 SAMPLE_MOST = 48
 SAMPLE_LEAST = 6
@@ -31,7 +31,9 @@ def clean_copy(case: Case) -> Case | None:
     spec = _spec(case.spec)
     occurrence = _planted(spec, fired_ns)
     cancelled = _cancelled(records[0], _T0 + len(records) * _GAP_NS)
-    records += [cancelled, _shed(records[0], fired_ns + 50 * _MS)]
+    again = _again(records[3], _T0 + (len(records) + 1) * _GAP_NS)
+    keyed = {one.request_id: _keyed(case, one) for one in (records[3], again)}
+    records += [cancelled, _shed(records[0], fired_ns + 50 * _MS), again]
     last_ns = max(record.t_end_ns for record in records)
     sampled = case.golden[records[1].prompt_id]
     return replace(
@@ -40,6 +42,7 @@ def clean_copy(case: Case) -> Case | None:
         plan=Plan(spec.name, spec.seed, case.plan.digest, (occurrence.planned,)),
         facts={**case.facts, "observes": sorted(OBSERVED), "second_run": _twice()},
         records=tuple(records),
+        requests={**case.requests, **keyed},
         golden={**case.golden, sampled.prompt_id: replace(sampled, logit_crcs=(_CRC,))},
         events=(
             *_of_fault(fired_ns),
@@ -130,6 +133,18 @@ def _cancelled(record: RequestRecord, t_ns: int) -> RequestRecord:
         finish_reason="",
         terminals=0,
     )
+
+
+def _again(record: RequestRecord, t_ns: int) -> RequestRecord:
+    """The same request, sent again under its key: it has the same answer."""
+    return replace(_retimed(record, t_ns), request_id="self-test-again", replayed=True)
+
+
+def _keyed(case: Case, record: RequestRecord) -> LoadRequest:
+    sent = case.requests.get(record.request_id) or LoadRequest(
+        record.request_id, record.prompt_id, "", {}, record.stream, record.max_new_tokens
+    )
+    return replace(sent, request_id=record.request_id, idempotency_key="self-test")
 
 
 def _shed(record: RequestRecord, t_ns: int) -> RequestRecord:

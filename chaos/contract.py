@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tocsin.core.clock import Clock
+from tocsin.core.clock import Clock, SystemClock, is_real
 from tocsin.core.discovery import discover
 from tocsin.core.draw import draw_below, draw_unit
 from tocsin.core.errors import BackendError, SpecError
@@ -17,9 +17,13 @@ from tocsin.core.pods import Pod, Pods
 from tocsin.core.terms import Operator, Phase, Priority
 
 if TYPE_CHECKING:  # a judge reads declarations in a second, without loading torch
+    from pathlib import Path
+
     from torch import nn
 
     from tocsin.chaos.judge import Case, PropertyVerdict
+    from tocsin.chaos.ray_session import RaySession
+    from tocsin.chaos.road_thread import RoadThread
     from tocsin.core.protocols import PageStore
 
 
@@ -33,6 +37,7 @@ class Target:
         memory: whatever the fault wants to keep between injection and healing.
         step: the worker's logical clock at the call.
         request_ids: request of each row of the step under way, empty for an idle row.
+        clock: of the worker.
     """
 
     model: "nn.Module"
@@ -42,6 +47,12 @@ class Target:
     memory: dict[str, Any] = field(default_factory=dict)
     step: int = -1
     request_ids: tuple[str, ...] = ()
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def real_time(self) -> bool:
+        """Whether the worker's time is the machine's, and not made for a test or a simulation."""
+        return is_real(self.clock)
 
     def live_rows(self) -> tuple[int, ...]:
         """Rows of the step under way that belong to a request."""
@@ -66,6 +77,7 @@ class ProcessTarget:
         replacement: pid of the process that serves in its place, None while there is none,
             `ELSEWHERE` for one of another machine; the function itself is None where nobody
             replaces it.
+        folder: of its node, for notes that it reads; None: it reads none.
     """
 
     pid: int
@@ -75,6 +87,7 @@ class ProcessTarget:
     clock: Clock
     replacement: Callable[[], int | None] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    folder: "Path | None" = None
 
 
 ELSEWHERE = 0
@@ -108,6 +121,39 @@ class Raises:
     error: BackendError
 
 
+@dataclass(slots=True)
+class RayTarget:
+    """What a fault on Ray itself can reach: the session's own processes and logs.
+
+    Attributes:
+        node: id of the node that it is aimed at; empty: the whole cluster.
+        replacement: as in `ProcessTarget`.
+    """
+
+    session: "RaySession"
+    node: str
+    params: Mapping[str, Any]
+    seed: int
+    clock: Clock
+    replacement: Callable[[], int | None] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RoadTarget:
+    """What a fault on the network can reach: the road that the run's own load travels on.
+
+    Attributes:
+        clock: for the short waits until the road has met bytes.
+    """
+
+    road: "RoadThread"
+    params: Mapping[str, Any]
+    seed: int
+    clock: Clock
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
 Inject = Callable[[Any, Target], Evidence | Raises | None]
 """`(call, target) -> Evidence`, or None when this call does not offer the place: try the next."""
 Heal = Callable[[Any], None]
@@ -121,8 +167,8 @@ class Fault:
 
     Attributes:
         id: `family.name`, which is also the path of its file.
-        inject: changes one place and returns the readings before and after; for scopes PROCESS,
-            POD and CLIENT see the declarations there.
+        inject: changes one place and returns the readings before and after; for the scopes other
+            than WORKER see the declarations there.
         operators, phase: the seams at which a WORKER fault reaches in; empty in other scopes.
         expect: detectors of which at least one must see it: check ids, or `service.…`.
         priority: of the alert it must cause.

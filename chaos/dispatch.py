@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.chaos.case import OccurrenceRecord
+from tocsin.chaos.clients import Acted, act
 from tocsin.chaos.fleet import Fleet, Place
-from tocsin.chaos.load import Load, malformed_request
-from tocsin.chaos.plan import Plan
+from tocsin.chaos.load import Load
+from tocsin.chaos.plan import Occurrence, Plan
 from tocsin.chaos.process import look
 from tocsin.chaos.spec import Experiment
 from tocsin.chaos.wal import WriteAheadLog
 from tocsin.chaos.watch import Watch
 from tocsin.core.clock import Clock
 from tocsin.core.errors import TocsinError
-from tocsin.core.faulting import Evidence, Order, OrderStatus, Scope
-from tocsin.core.history import Outcome, RequestRecord
+from tocsin.core.faulting import Order, OrderStatus, Scope
 from tocsin.core.system import System
 
 _LOOKAHEAD_STEPS = 12
@@ -46,7 +46,7 @@ class Dispatcher:
     facts: Mapping[str, Any]
     say: Callable[[str], None]
     records: list[OccurrenceRecord] = field(default_factory=list)
-    _clients: dict[str, asyncio.Task[RequestRecord]] = field(default_factory=dict)
+    _clients: dict[str, asyncio.Task[Acted]] = field(default_factory=dict)
     _dead_since: dict[int, int] = field(default_factory=dict)
     _taken_back: set[str] = field(default_factory=set)
 
@@ -74,8 +74,8 @@ class Dispatcher:
                 self._dead_since.setdefault(index, self.clock.now_ns())
         await self.follow()
         due = [one for one in self.records if one.state == "planned" and self._due(one)]
-        # One that takes a replica needs all of them free: while it waits, no other fault begins.
-        due.sort(key=lambda one: not one.planned.scope.takes_replica)
+        # One that must be alone needs all replicas free: while it waits, no other fault begins.
+        due.sort(key=lambda one: not one.planned.scope.alone)
         waits = False
         for record in due:
             if waits and record.planned.scope is Scope.WORKER:
@@ -83,7 +83,7 @@ class Dispatcher:
             target = self._target(record)
             if target is not None:
                 await self._order(record, target)
-            elif record.planned.scope.takes_replica:
+            elif record.planned.scope.alone:
                 waits = True
 
     async def follow(self) -> None:
@@ -106,10 +106,12 @@ class Dispatcher:
         """Take every open order back and wait until each is at its end, or time is up."""
         deadline_ns = self.clock.now_ns() + int(timeout_s * 1e9)
         while True:
+            # First of all: a system whose readings raise may still take its orders back.
+            for record in self.active:
+                if record.planned.scope is not Scope.CLIENT:
+                    await self._take_back(record)
             await self.follow()
             left = [one for one in self.active if one.planned.scope is not Scope.CLIENT]
-            for record in left:
-                await self._take_back(record)
             if not left and not self._clients:
                 return
             if self.clock.now_ns() >= deadline_ns:
@@ -150,6 +152,12 @@ class Dispatcher:
         """Where it may be ordered now; None: not yet."""
         if record.planned.scope is Scope.CLIENT:
             return Place("client")
+        if record.planned.scope is Scope.SIDE:
+            taken = any(one.planned.scope is Scope.SIDE and self._busy(one) for one in self.records)
+            return None if taken else Place(str(Scope.SIDE))
+        if record.planned.scope.takes_all:
+            free = not any(self._busy(one) for one in self.records)
+            return Place(str(record.planned.scope)) if free else None
         index = record.planned.replica % len(self.fleet.places)
         place = self.fleet.places[index]
         if not place.alive or record.retargeted_from:
@@ -164,11 +172,13 @@ class Dispatcher:
 
     def _allowed(self, record: OccurrenceRecord, place: Place) -> bool:
         """Whether safety lets this occurrence begin now."""
+        # What is beside the replicas leaves them as they are.
         busy = [one for one in self.records if self._busy(one)]
+        busy = [one for one in busy if one.planned.scope is not Scope.SIDE]
         safety = self.spec.safety
         if any(one.replica == place.replica for one in busy):
             return False
-        if any(one.planned.scope.takes_replica for one in busy):
+        if any(one.planned.scope.alone for one in busy):
             return False
         if len(busy) >= safety.max_concurrent_faults:
             return False
@@ -198,7 +208,7 @@ class Dispatcher:
             "replica": place.replica,
             "pid": place.pid,
             "started_ticks": reading.started_ticks if reading else -1,
-            "ttl_s": self.spec.safety.ttl_s,
+            "ttl_s": max(self.spec.safety.ttl_s, _lasts_s(one)),
             "wall_s": self.clock.wall_s(),
         }
         await asyncio.to_thread(self.log.write, intent)
@@ -207,8 +217,7 @@ class Dispatcher:
         record.state = "ordered"
         self.say(f"{one.id}: {one.kind} on {place.replica}")
         if one.scope is Scope.CLIENT:
-            request = malformed_request(one, self.facts, self.spec)
-            self._clients[one.id] = asyncio.create_task(self.load.send(request))
+            self._clients[one.id] = asyncio.create_task(act(one, self.load, self.facts))
             return
         ahead = max(0, one.at - place.progress) if one.clock == "decode_step" else 0
         order = Order(
@@ -219,12 +228,14 @@ class Dispatcher:
             ttl_s=self.spec.safety.ttl_s,
             params=dict(one.params),
         )
-        give = self.system.strike if one.scope.takes_replica else self.system.arm
+        give = self.system.strike if one.scope.outside else self.system.arm
         try:
             await asyncio.to_thread(give, place.replica, order)
         except (TocsinError, OSError) as error:
             record.error = str(error)
-            self._settle(record, "disarmed")
+            # The order may have got through all the same, and only its answer have been lost.
+            if await self._take_back(record):
+                self._settle(record, "disarmed")
 
     def _absorb(self, record: OccurrenceRecord, status: OrderStatus) -> None:
         """Take in what a target says of its order."""
@@ -248,21 +259,12 @@ class Dispatcher:
         elif not record.settled:
             record.state = status.state
 
-    def _absorb_client(self, record: OccurrenceRecord, answer: RequestRecord) -> None:
-        """A malformed request has its answer: that is the proof, and there is nothing to heal."""
-        record.fired_ns = answer.t_invoke_ns
-        after = f"answered {answer.http_status} {answer.error}".strip()
-        if answer.outcome in (Outcome.INFO, Outcome.OPEN):
-            record.error = answer.error or "no answer"
-            after = "not sent"
-        record.evidence = Evidence(
-            place=f"body of request {answer.request_id} ({answer.malformed})",
-            before="not sent",
-            after=after,
-            requests=(answer.request_id,),
-        )
-        record.healed_ns = answer.t_end_ns
-        self._settle(record, "healed")
+    def _absorb_client(self, record: OccurrenceRecord, acted: Acted) -> None:
+        """A fault of the clients has run its course, its heal included."""
+        record.evidence, record.error = acted.evidence, acted.error
+        record.fired_ns, record.healed_ns = acted.fired_ns, acted.healed_ns
+        record.seen_ns = acted.seen_ns
+        self._settle(record, acted.state)
 
     def _settle(self, record: OccurrenceRecord, state: str) -> None:
         record.state = state
@@ -292,16 +294,25 @@ class Dispatcher:
         if not record.fired:
             return
         held_s = one.expect.within_s
-        if one.scope.takes_replica:
+        if one.scope.outside:
             held_s = max(_PROCESS_HEAL_S, 2 * one.expect.recover_within_s)
         if self.clock.now_ns() > record.fired_ns + int(held_s * 1e9):
             await self._take_back(record)
 
-    async def _take_back(self, record: OccurrenceRecord) -> None:
+    async def _take_back(self, record: OccurrenceRecord) -> bool:
+        """Whether its target was told to, now or before; if not, it is asked again later."""
         if record.planned.id in self._taken_back:
-            return
-        self._taken_back.add(record.planned.id)
+            return True
         try:
             await asyncio.to_thread(self.system.disarm, record.planned.id)
         except (TocsinError, OSError) as error:
             record.error = record.error or f"disarm: {error}"
+            return False
+        self._taken_back.add(record.planned.id)
+        return True
+
+
+def _lasts_s(one: Occurrence) -> float:
+    """How long a fault that is aimed at no process may stay without anybody to renew its lease."""
+    lasts_s = one.params.get("duration_s", 0.0) if one.scope.outside and one.scope.aimless else 0.0
+    return float(lasts_s) if isinstance(lasts_s, int | float) else 0.0

@@ -31,7 +31,12 @@ WHERE = {
     Scope.WORKER: "in the serving process, at a seam",
     Scope.PROCESS: "on the process, by a chaos actor of its node",
     Scope.POD: "on the pod of a replica, by the run itself through the Kubernetes API",
-    Scope.CLIENT: "in a request that no honest client would send",
+    Scope.NODE: "on the Ray node of a replica, by a chaos actor of the head",
+    Scope.CLUSTER: "on Ray itself, in a cluster of the run's own",
+    Scope.NETWORK: "on the road between the run's own load and the service",
+    Scope.SIDE: "beside the replicas of the run's own machine, on what they write and tell",
+    Scope.CLIENT: "by clients, in a request that no honest one would send, or in how they ask and "
+    "leave",
 }
 
 

@@ -138,7 +138,8 @@ def _by_lease(fault: wal.OpenFault, clock: Clock) -> tuple[bool, str]:
             return False, f"process {pid} stays stopped; let it go on with: kill -CONT {pid}"
         return True, f"its process {pid} was still stopped and was let go on"
     if fault.state == "unhealed":
-        return False, f"its target said that it could not heal; restart process {pid}"
+        remedy = f"restart process {pid}" if pid > 0 else "start its cluster anew"
+        return False, f"its target said that it could not heal; {remedy}"
     if ttl_s <= 0:
         return False, "had no lease; restart its replica"
     ago_s = clock.wall_s() - renewed_s - ttl_s

@@ -21,7 +21,7 @@ _SCALARS = tuple(
 
 
 def _kind(name: str) -> pa.DataType:
-    if name == "stream":
+    if name in ("stream", "replayed"):
         return pa.bool_()
     return pa.int64() if name.startswith("t_") or name in _INTS else pa.string()
 

@@ -169,7 +169,8 @@ class Armoury:
         times = params.get("times", 1)
         if not isinstance(times, int) or times < 1:
             raise SpecError(f"{order.occurrence}: times is {times!r}, expected an integer above 0")
-        return fault, Target(self._model, self._pages, params, order.seed), times
+        target = Target(self._model, self._pages, params, order.seed, clock=self._clock)
+        return fault, target, times
 
     def _remember_rows(self, call: Call) -> None:
         if isinstance(call, BatchCall):

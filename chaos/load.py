@@ -63,14 +63,17 @@ def load_prompts(source: str, *, canaries: bool) -> dict[str, Prompt]:
 
 def golden_requests(spec: Experiment, prompts: Mapping[str, Prompt]) -> list[LoadRequest]:
     """One request a prompt: those whose answers are the golden ones."""
-    return [_chat(spec, prompt, f"golden-{prompt.id}", stream=False) for prompt in prompts.values()]
+    return [
+        chat_request(spec, prompt, f"golden-{prompt.id}", stream=False)
+        for prompt in prompts.values()
+    ]
 
 
 def warmup_requests(spec: Experiment, prompts: Mapping[str, Prompt]) -> list[LoadRequest]:
     """The first requests, sent before any fault: they must all be right."""
     chosen = list(prompts.values())
     return [
-        _chat(spec, chosen[i % len(chosen)], f"w{i:04d}", stream=True)
+        chat_request(spec, chosen[i % len(chosen)], f"w{i:04d}", stream=True)
         for i in range(spec.steady_state.warmup)
     ]
 
@@ -84,7 +87,7 @@ def honest_request(spec: Experiment, prompts: Mapping[str, Prompt], index: int) 
         cancel_after = 1 + draw_below(work.max_new_tokens - 1, seed, "load", index, "abort after")
     # A client that does not stream sees nothing to cancel after.
     streams = draw_unit(seed, "load", index, "stream") < work.stream_ratio
-    return _chat(
+    return chat_request(
         spec,
         prompt,
         f"r{index:05d}",
@@ -105,11 +108,12 @@ def malformed_request(one: Occurrence, facts: Mapping[str, Any], spec: Experimen
         max_length=int(facts.get("max_length", spec.system.max_length)),
     )
     kind = str(one.params.get("kind", ""))
-    body = faults()[one.kind].inject(kind, served)
+    others = {name: value for name, value in one.params.items() if name != "kind"}
+    body = faults()[one.kind].inject(kind, served, **others)
     return LoadRequest(
         request_id=f"m-{one.id}",
         prompt_id="",
-        path=MALFORMED_PATH,
+        path=CHAT_PATH if "messages" in body else MALFORMED_PATH,
         body=body,
         stream=bool(body.get("stream", False)),
         max_new_tokens=int(body.get("max_tokens", 1)),
@@ -117,7 +121,7 @@ def malformed_request(one: Occurrence, facts: Mapping[str, Any], spec: Experimen
     )
 
 
-def _chat(
+def chat_request(
     spec: Experiment,
     prompt: Prompt,
     request_id: str,
@@ -125,6 +129,7 @@ def _chat(
     stream: bool,
     cancel_after: int | None = None,
 ) -> LoadRequest:
+    """A well-formed request of the workload's length."""
     body = {
         "model": spec.system.model,
         "messages": [{"role": "user", "content": prompt.text}],
@@ -161,6 +166,8 @@ class Load:
     records: dict[str, RequestRecord] = field(default_factory=dict)
     requests: dict[str, LoadRequest] = field(default_factory=dict)
     _stopped: bool = False
+    _consuming: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    _left: set[str] = field(default_factory=set)
 
     def stop(self) -> None:
         """Begin no further request; those under way go on."""
@@ -170,6 +177,14 @@ class Load:
     def stopped(self) -> bool:
         """Nothing more is sent: it was told to stop, or all is sent and nobody wants more."""
         return self._stopped
+
+    def leave(self, request_id: str) -> bool:
+        """Give a request up now, as its client: the connection is cut; whether it was under way."""
+        task = self._consuming.get(request_id)
+        if task is None or task.done():
+            return False
+        self._left.add(request_id)
+        return task.cancel()
 
     async def run(self) -> None:
         """Send until the workload is sent and nobody wants more; then wait for the last end."""
@@ -192,15 +207,22 @@ class Load:
         )
         self.records[request.request_id] = record
         deadline_s = self.spec.workload.deadline_s
+        consuming = asyncio.ensure_future(self._consume(request))
+        self._consuming[request.request_id] = consuming
         try:
-            await asyncio.wait_for(self._consume(request), deadline_s)
+            await asyncio.wait_for(consuming, deadline_s)
         except TimeoutError:
             self._end(request, Outcome.INFO, f"no end within {deadline_s:g} s")
         except asyncio.CancelledError:
-            self._end(request, Outcome.INFO, "the run was stopped")
-            raise
+            me = asyncio.current_task()
+            if request.request_id not in self._left or (me is not None and me.cancelling()):
+                self._end(request, Outcome.INFO, "the run was stopped")
+                raise
+            self._end(request, Outcome.CANCELLED, "")
         except Exception as error:  # noqa: BLE001 - whatever breaks the connection is an outcome
             self._end(request, Outcome.INFO, f"{type(error).__name__}: {error}")
+        finally:
+            del self._consuming[request.request_id]
         return self.records[request.request_id]
 
     async def _consume(self, request: LoadRequest) -> None:

@@ -130,7 +130,7 @@ def plan_table(plan: Plan) -> str:
             one.id,
             one.kind,
             f"{one.clock} {one.at}",
-            "client" if one.scope is Scope.CLIENT else str(one.replica),
+            str(one.scope) if one.scope.aimless else str(one.replica),
             f"{' or '.join(one.expect.detectors)}"
             if one.expect.detect == "required"
             else f"({one.expect.detect})",
@@ -174,7 +174,7 @@ def _ticks(fault: FaultSpec) -> Sequence[int]:
 
 
 def _replicas(spec: Experiment, fault: FaultSpec, scope: Scope, n: int) -> tuple[int, ...]:
-    if scope is Scope.CLIENT:
+    if scope.aimless:
         return (0,)
     wanted = fault.target.replica
     if wanted == "each":

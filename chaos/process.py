@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.chaos.contract import Fault, ProcessTarget
-from tocsin.chaos.strikes import Strikes
+from tocsin.chaos.contract import ELSEWHERE, Fault, ProcessTarget
+from tocsin.chaos.strikes import Report, Strikes
+from tocsin.core.clock import Clock
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Order, OrderStatus, Scope
 
@@ -77,8 +78,28 @@ def wait_for(target: ProcessTarget, wanted: Callable[[str], bool], timeout_s: fl
     return state
 
 
+def is_replaced(target: ProcessTarget) -> bool:
+    """Another living process serves in its place; where nobody is to, that it is gone."""
+    if target.replacement is None:
+        return state_of(target) == "gone"
+    pid = target.replacement()
+    if pid == ELSEWHERE:
+        return True
+    reading = None if pid is None or pid == target.pid else look(pid)
+    return reading is not None and not reading.dead
+
+
 class Striker(Strikes):
     """Carries out PROCESS orders on its node, at once; ticked, it sees them heal or heals them."""
+
+    def __init__(self, clock: Clock, report: Report, folder: Path | None = None) -> None:
+        """Nothing is struck yet.
+
+        Args:
+            folder: of the node, for notes to its serving processes; None: they read none.
+        """
+        super().__init__(clock, report)
+        self._folder = folder
 
     def strike(
         self, order: Order, pid: int, replacement: Callable[[], int | None] | None = None
@@ -105,6 +126,12 @@ class Striker(Strikes):
             )
         params = fault.resolve(order.params)
         target = ProcessTarget(
-            pid, reading.started_ticks, params, order.seed, self._clock, replacement
+            pid,
+            reading.started_ticks,
+            params,
+            order.seed,
+            self._clock,
+            replacement,
+            folder=self._folder,
         )
         return fault, target

@@ -49,9 +49,11 @@ REACTIONS: Mapping[str, Shows] = MappingProxyType(
         "degrade": _degraded,
         "preempt": _is(EventKind.REQUEST_PREEMPTED),
         "reject": _is(EventKind.REQUEST_REJECTED),
+        "shed_load": _is(EventKind.REQUEST_REJECTED, EventKind.LOAD_SHED),
+        "drop_client": _is(EventKind.CLIENT_DROPPED),
     }
 )
-"""By name; `reject` shows in the answer to a malformed request as well."""
+"""By name; `reject` and `shed_load` show in the answers to a fault's own requests as well."""
 
 
 def words(reaction: str) -> tuple[str, ...]:

@@ -88,6 +88,13 @@ def token_after_cancel(case: Case) -> Case:
 
 
 @sin
+def executed_twice(case: Case) -> Case:
+    """A request that was sent again under its key is executed again."""
+    index = next(i for i, r in enumerate(case.records) if r.replayed)
+    return with_record(case, index, replayed=False)
+
+
+@sin
 def shed_in_silence(case: Case) -> Case:
     """A request is turned away, and not told when to come again."""
     index = next(i for i, r in enumerate(case.records) if r.http_status == 429)

@@ -63,6 +63,7 @@ class SystemSpec(_Model):
     model: str = "smollm2-135m"
     dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     replicas: int = Field(default=2, ge=1, le=1024)
+    nodes: int = Field(default=1, ge=1, le=8, description="Ray nodes of a cluster of its own")
     slots: int = Field(default=8, ge=1, le=256)
     pages: int = Field(default=192, ge=4)
     page_size: int = Field(default=16, ge=1)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tocsin.chaos.contract import Fault, faults, properties
+from tocsin.chaos.reactions import REACTIONS, words
 from tocsin.chaos.spec import Experiment, FaultSpec, SystemSpec
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Scope
@@ -19,6 +20,10 @@ from tocsin.core.yaml_text import NotYamlError, read_yaml
 _REACH = {
     Scope.PROCESS: ("processes", ("isolated", "cluster_destructive")),
     Scope.POD: ("pods", ("cluster_destructive",)),
+    Scope.NODE: ("Ray nodes", ("cluster_destructive",)),
+    Scope.CLUSTER: ("Ray itself", ("cluster_destructive",)),
+    Scope.NETWORK: ("the network", ("isolated", "cluster_destructive")),
+    Scope.SIDE: ("what is beside the replicas", ("isolated", "cluster_destructive")),
 }
 """What a fault acts on, and the values of `safety.scope` that allow it."""
 
@@ -202,6 +207,12 @@ def _resolve(fault: FaultSpec, place: str, known: Mapping[str, Fault]) -> FaultS
             f"known are {', '.join(sorted(declared.params)) or 'none'}"
             f"{_hint(wrong, declared.params)}"
         ) from None
+    for reaction in words(fault.expect.reaction):
+        if reaction not in REACTIONS:
+            raise SpecError(
+                f"{place}.expect.reaction: found {reaction!r}, known are {', '.join(REACTIONS)}"
+                f"{_hint(reaction, REACTIONS)}"
+            )
     expect = fault.expect.model_copy(
         update={
             "detectors": fault.expect.detectors or declared.expect,
@@ -213,17 +224,22 @@ def _resolve(fault: FaultSpec, place: str, known: Mapping[str, Fault]) -> FaultS
 
 def _check_safety(spec: Experiment, fault: FaultSpec, declared: Fault, place: str) -> None:
     """Refuse what the safety section forbids; see also the spacing done by the run."""
-    if declared.scope.takes_replica:
+    if declared.scope.outside:
         what, needed = _REACH[declared.scope]
         if spec.safety.scope not in needed:
             raise SpecError(
                 f"{place}.kind: {fault.kind} acts on {what}, safety.scope is {spec.safety.scope}; "
                 f"set safety.scope to {needed[0]}, or remove the fault"
             )
-        if spec.system.replicas - 1 < spec.safety.keep_alive:
+        if declared.scope.takes_replica and spec.system.replicas - 1 < spec.safety.keep_alive:
             raise SpecError(
                 f"{place}.kind: {fault.kind} takes one of {spec.system.replicas} replicas, "
                 f"safety.keep_alive wants {spec.safety.keep_alive} left; add a replica"
+            )
+        if declared.scope is Scope.NODE and spec.system.nodes < 2:
+            raise SpecError(
+                f"{place}.kind: {fault.kind} takes a Ray node that is not the head, system.nodes "
+                f"is {spec.system.nodes}; set system.nodes to 2"
             )
         if fault.when.clock == "decode_step":
             raise SpecError(

@@ -148,4 +148,11 @@ class Strikes:
             self._report(struck.status)
 
 
-_WHAT = {Scope.PROCESS: "processes", Scope.POD: "pods"}
+_WHAT = {
+    Scope.PROCESS: "processes",
+    Scope.POD: "pods",
+    Scope.NODE: "Ray nodes",
+    Scope.CLUSTER: "Ray itself",
+    Scope.NETWORK: "the network",
+    Scope.SIDE: "what is beside the replicas",
+}

@@ -28,7 +28,7 @@ class Tally:
                 self.meter.injected(kind)
             if record.healed and record.verified and self._first("healed", record):
                 self.meter.healed(kind)
-            seen_ns = _seen_ns(record, watch)
+            seen_ns = _seen_ns(record, watch) if record.verified else 0
             if seen_ns and record.verified and self._first("detected", record):
                 self.meter.detected(kind, max(0.0, (seen_ns - record.fired_ns) / 1e9))
         for kind in active.keys() | self._active.keys():
@@ -46,7 +46,6 @@ class Tally:
 
 def _seen_ns(record: OccurrenceRecord, watch: Watch) -> int:
     """When a detector that means this fault alarmed first, 0 when none did."""
-    if record.planned.scope is Scope.CLIENT:  # an explicit refusal is its alarm
-        refused = record.evidence is not None and record.evidence.after.startswith("answered 4")
-        return record.healed_ns if refused else 0
-    return watch.first_seen_ns(record)
+    if record.planned.scope is not Scope.CLIENT:
+        return watch.first_seen_ns(record)
+    return record.seen_ns or watch.first_named_ns(record)

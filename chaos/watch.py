@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tocsin.chaos.attribution import detectors_of, subject
+from tocsin.chaos.attribution import BY_CLIENTS, concerns, detectors_of, subject
 from tocsin.chaos.case import OccurrenceRecord
 from tocsin.core.faulting import Scope
 from tocsin.core.history import Event
@@ -20,17 +20,20 @@ class Watch:
     events: list[Event] = field(default_factory=list)
     detections: int = 0
     last: str = ""
-    _alarms: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
+    _named: dict[str, int] = field(default_factory=dict)
+    _alarms: list[tuple[Event, tuple[str, ...]]] = field(default_factory=list)
 
     def take(self, events: Iterable[Event]) -> None:
         """Take in new events."""
         for event in events:
             self.events.append(event)
+            if event.kind in BY_CLIENTS:
+                self._named.setdefault(event.request_id, event.t_ns)
             names = detectors_of(event)
             if names:
                 self.detections += 1
                 self.last = f"{names[0]} on {subject(event)}"
-                self._alarms.append((event.t_ns, subject(event), names))
+                self._alarms.append((event, names))
 
     def seen(self, record: OccurrenceRecord) -> bool:
         """Whether a detector that means this fault has alarmed since it fired."""
@@ -38,14 +41,22 @@ class Watch:
             return record.settled
         return self.first_seen_ns(record) > 0
 
+    def first_named_ns(self, record: OccurrenceRecord) -> int:
+        """When the service first told of a request of a fault of the clients, 0: it has not."""
+        named = record.evidence.requests if record.evidence else ()
+        wanted = {name for name in named if name in self._named}
+        return min((self._named[name] for name in wanted), default=0)
+
     def first_seen_ns(self, record: OccurrenceRecord) -> int:
         """When a detector that means this fault alarmed first since it fired, 0: none has."""
         if not record.fired:
             return 0
         wanted = set(record.planned.expect.detectors)
         seen = [
-            t_ns
-            for t_ns, replica, names in self._alarms
-            if t_ns >= record.fired_ns and replica == record.replica and wanted & set(names)
+            event.t_ns
+            for event, names in self._alarms
+            if event.t_ns >= record.fired_ns
+            and wanted & set(names)
+            and concerns(event.kind, subject(event), record)
         ]
         return min(seen, default=0)

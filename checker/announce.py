@@ -147,6 +147,24 @@ class Announcer:
         self, attempt: StepAttempt, finding: Finding, actions: tuple[Action, ...]
     ) -> Failure:
         """The watermark was crossed under a step that was itself clean."""
+        return self._beside(attempt, finding, Cause.PERSISTENT, _gravest(actions), ())
+
+    def aside(self, finding: Finding, step: int, kind: str, pages: tuple[int, ...]) -> Failure:
+        """Something was found that concerns no row of a step, and is put right already.
+
+        Args:
+            step: the last one that was begun; kind: of it.
+        """
+        return self._beside(_Between(step, kind), finding, Cause.STATE, Action.RELEASE, pages)
+
+    def _beside(
+        self,
+        attempt: "StepAttempt | _Between",
+        finding: Finding,
+        cause: Cause,
+        action: Action,
+        pages: tuple[int, ...],
+    ) -> Failure:
         failure_id = new_ulid(int(self._clock.wall_s() * 1000))
         admission = self.journal.admit(str(finding.operator), finding.check, failure_id)
         failure = Failure(
@@ -154,8 +172,9 @@ class Announcer:
             findings=(finding,),
             request_ids=(),
             step=attempt.step,
-            cause=Cause.PERSISTENT,
-            action=_gravest(actions),
+            cause=cause,
+            action=action,
+            pages=pages,
         )
         opening = Opening(failure_id, admission, Captured())
         self._publish(opening, failure, attempt, 0.0, None, None)
@@ -165,7 +184,7 @@ class Announcer:
         self,
         opening: Opening,
         failure: Failure,
-        attempt: StepAttempt,
+        attempt: "StepAttempt | _Between",
         duration_ms: float,
         resolution: Resolution | None,
         first: Outcome | None,
@@ -258,6 +277,15 @@ class Announcer:
         self._sink.emit(
             Event(kind, self._clock.now_ns(), self._replica, step, request_id, dict(data))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """In place of an attempt, where no step is under way."""
+
+    step: int
+    kind: str
+    backend: str = ""
 
 
 def _gravest(actions: tuple[Action, ...]) -> Action:

@@ -213,6 +213,10 @@ class GuardGate:
         self.kind, self.settle_s = attempt.kind, (self._clock.now_ns() - began_ns) / 1e9
         return Settlement(actions, labels, checks_ran, failures)
 
+    def aside(self, finding: Finding, step: int, pages: tuple[int, ...]) -> None:
+        """Record what the engine found and put right beside its steps; no row depends on it."""
+        self._announcer.aside(finding, step, self.kind, pages)
+
     def status(self) -> dict[str, Any]:
         """JSON-safe: checks, breaker, memory, counters."""
         return {

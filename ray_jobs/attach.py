@@ -35,6 +35,7 @@ from tocsin.ray_jobs.commands.edge import terminated_as_interrupt
 from tocsin.ray_jobs.driver_page import driver_page, read_folder
 from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.fetch import fetch
+from tocsin.ray_jobs.ground import check_own_cluster, needs_road
 from tocsin.ray_jobs.kube.guards import held_ground
 from tocsin.ray_jobs.options import DTYPES, ServeOptions
 from tocsin.ray_jobs.oracle import cache_folder
@@ -112,6 +113,7 @@ def _attached_run(
             other_build=differs,
             about=about,
             run=new_ulid()[-8:],
+            road=needs_road(spec),
         )
         stack.enter_context(closing(system))
         page = stack.enter_context(driver_page(state))
@@ -180,6 +182,7 @@ def _ground(
     stack: ExitStack, spec: Experiment, attack: Attack, progress: Progress
 ) -> tuple[Pods | None, tuple[Guard, ...]]:
     """Pods and guards of this place; all of them allow the run to begin."""
+    check_own_cluster(spec, own=False)
     alerts = attack.alerts()
     own: tuple[Guard, ...] = ()
     if alerts is not None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -13,10 +14,12 @@ import ray
 from tocsin.core.degrade import p0_reason
 from tocsin.core.ids import new_ulid
 from tocsin.ray_jobs.clocks import Stamp, Translator, stamp
+from tocsin.ray_jobs.control_plane import ControlPlane
 from tocsin.ray_jobs.degradations import Degradations
 from tocsin.ray_jobs.delivery_meter import delivery_counter
 from tocsin.ray_jobs.fleet_window import FleetWindow
 from tocsin.ray_jobs.pager import Pager, Paging
+from tocsin.ray_jobs.side_watch import SideWatch
 from tocsin.ray_jobs.ticks import Tick
 
 BOARD = "tocsin-board"
@@ -61,18 +64,23 @@ class Board:
         self._hubs: dict[str, dict[str, Any]] = {}
         self._window = FleetWindow()
         self._crossings: list[tuple[str, str]] = []
-        self._degradations = Degradations(time.time)
-        self._pager = _pager(paging)
+        self._degradations = Degradations(time.time, time.monotonic)
+        self._side = SideWatch(self._note, _state)
+        self._pager = _pager(paging, self._side.delivered)
+        self._control: asyncio.Task[None] | None = None
 
     async def watch(self, paging: Paging | None = None) -> None:
         """Look after heartbeats from now on; said again, only another `paging` changes anything."""
         if not self._node:  # only there can a pid be looked at
             self._node = ray.get_runtime_context().get_node_id()
         if paging is not None and paging != self._pager.paging:
-            before, self._pager = self._pager, _pager(paging)
+            before, self._pager = self._pager, _pager(paging, self._side.delivered)
             await before.close()
         if self._watch is None or self._watch.done():
             self._watch = asyncio.ensure_future(self._watch_for_ever())
+        if self._control is None or self._control.done():
+            address = ray.get_runtime_context().gcs_address
+            self._control = asyncio.ensure_future(ControlPlane(self._note).mind_for_ever(address))
 
     async def deployed_by(self, job: str) -> None:
         """The Ray job (hex) of the process that ends the application when it ends."""
@@ -89,6 +97,7 @@ class Board:
     async def _watch_for_ever(self) -> None:
         while True:
             await asyncio.sleep(0.1)
+            self._side.look(time.monotonic())
             for replica, heard in list(self._replicas.items()):
                 self._look_at(replica, heard)
 
@@ -124,6 +133,7 @@ class Board:
         if replica in self._stalled:
             self._stalled.discard(replica)
             self._note("replica_resumed", replica, {})
+        self._side.beat(replica, data.get("counters") or {}, data.pop("spans", {}))
         for event in data.pop("events"):
             self._append(self._clocks.event(event, offset_ns))
         for status in data.pop("statuses"):
@@ -141,7 +151,7 @@ class Board:
                 newer = self._changed.wait_for(lambda: self._revision > revision)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(newer, timeout_s)
-        now_s = time.time()
+        now_s = time.monotonic()
         return {
             "revision": self._revision,
             "life": self._life,
@@ -187,7 +197,7 @@ class Board:
     async def switch(self, order: dict[str, Any]) -> int:
         """Put a switchboard order in force everywhere; returns its revision."""
         serial = len(self._switches) + 1
-        until_s = time.time() + order["ttl_s"]
+        until_s = time.monotonic() + order["ttl_s"]
         self._switches.append({"serial": serial, "order": order, "until_s": until_s})
         await self._change()
         return self._revision
@@ -217,6 +227,8 @@ class Board:
             All hubs by node; the windows of the fleet, for the one hub that shows them.
         """
         self._hubs[node] = hub
+        if node == self._node:
+            self._side.hub_beat(int(hub.get("pid", 0)), time.monotonic())
         now_s = time.time()
         for model, operator in self._window.take((Tick(*tick) for tick in ticks), now_s):
             await self._crossed(model, operator)
@@ -237,6 +249,15 @@ class Board:
         self._crossings.append((model, operator))
         self._pager.window_crossed(model, operator)
         await self.degrade({"operator": operator, "reason": p0_reason(operator)})
+
+    def page_drill(self, seconds: float) -> None:
+        """Tell people of a failure that there is none of, marked as a drill like all for so long.
+
+        Args:
+            seconds: for which alerts are an experiment's doing.
+        """
+        self._pager.attacked(seconds)
+        self._pager.window_crossed("drill", f"drill-{new_ulid()}")
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """The last status of each order."""
@@ -324,10 +345,16 @@ class Board:
         self._pager.hear(event)
 
 
-def _pager(paging: Paging | None) -> Pager:
+def _pager(paging: Paging | None, delivered: Callable[[str], None]) -> Pager:
     if paging is None or not paging.alertmanagers:
         return Pager(paging or Paging())
-    return Pager(paging, count=delivery_counter("pager"))
+    counted = delivery_counter("pager")
+
+    def count(receiver: str, result: str) -> None:
+        counted(receiver, result)
+        delivered(result)
+
+    return Pager(paging, count=count)
 
 
 _GONE = ("", "Z", "X")

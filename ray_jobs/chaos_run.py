@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.chaos_file import ChaosFile
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 from tocsin.ray_jobs.evidence import collect, state_folder
+from tocsin.ray_jobs.ground import check_own_cluster, needs_road, needs_sink
 from tocsin.ray_jobs.oracle import cache_folder, options_of
 from tocsin.ray_jobs.repros import write_repros
 from tocsin.ray_jobs.run_note import annotated
+from tocsin.ray_jobs.sink import Sink
 from tocsin.ray_jobs.system import RaySystem
 
 _HOST = "127.0.0.1"
@@ -37,24 +39,31 @@ def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) ->
         EnvironmentFault: no model, no cluster, no port, no room for the run's files.
     """
     names = {"TOCSIN_DRILL": "1", "TOCSIN_CHAOS_RUN": f"{experiment.name} {experiment.seed}"}
-    with state_folder(store) as state, environment(TOCSIN_STATE=str(state), **names):
-        return _served_run(experiment, store, port, arguments, state)
+    with ExitStack() as around:
+        sink = around.enter_context(closing(Sink())) if needs_sink(experiment) else None
+        names |= dict(sink.environment()) if sink else {}
+        state = around.enter_context(state_folder(store))
+        around.enter_context(environment(TOCSIN_STATE=str(state), **names))
+        return _served_run(experiment, store, port, arguments, state, sink)
 
 
-def _served_run(experiment: Experiment, store: Path, port: int, arguments: str, state: Path) -> int:
+def _served_run(
+    experiment: Experiment, store: Path, port: int, arguments: str, state: Path, sink: Sink | None
+) -> int:
     progress = progress_view()
     progress.update(ProgressState(phase="set-up"))
     options = options_of(experiment, prepare(experiment.system.model))
     port = port or free_port(_HOST)
     check_port(_HOST, port)
-    with Cluster(options.replicas):
+    with Cluster(options.replicas, nodes=experiment.system.nodes) as cluster:
+        check_own_cluster(experiment, own=cluster.started)
         progress.note(f"Ray is up; starting {options.replicas} checked replicas")
         token = os.environ.get("TOCSIN_TOKEN", "")
         served = deploy(options, host=_HOST, port=port, token=token)
         progress.note(f"serving {options.served_name} at {served.url}")
         rights = "" if token else " (read-only; set TOCSIN_TOKEN to switch checks there)"
         progress.note(f"watch it live at {served.url}/live{rights}")
-        system = RaySystem(served, cache_folder())
+        system = RaySystem(served, cache_folder(), road=needs_road(experiment), sink=sink)
         told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:
             with (

@@ -2,13 +2,17 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import httpx
 
 from tocsin.core.history import NO_ERROR_BODY, Chunk, Outcome, RequestRecord
 from tocsin.core.system import LoadRequest
+from tocsin.ray_jobs.backlog import SLOW_CLIENT
+from tocsin.ray_jobs.idempotency import REPLAYED
+from tocsin.ray_jobs.slow_reading import slow_lines
 
 
 async def send(
@@ -26,13 +30,17 @@ async def send(
         max_new_tokens=request.max_new_tokens,
         malformed=request.malformed,
     )
-    headers = {"x-request-id": request.request_id}
+    headers = headers_of(request)
     address = f"{url}{request.path}"
     try:
-        if request.stream:
+        if request.slow_for_s:
+            async for line in slow_lines(url, request, headers, partial(note_headers, record)):
+                if _take_line(record, line):
+                    yield record
+        elif request.stream:
             call = client.stream("POST", address, json=request.body, headers=headers)
             async with call as response:
-                _note_headers(record, response)
+                note_headers(record, response.status_code, response.headers)
                 if response.status_code == 200:
                     async for line in response.aiter_lines():
                         if _take_line(record, line):
@@ -41,9 +49,9 @@ async def send(
                     _take_error(record, json_of(await response.aread()))
         else:
             response = await client.post(address, json=request.body, headers=headers)
-            _note_headers(record, response)
+            note_headers(record, response.status_code, response.headers)
             _take_whole(record, json_of(response.content))
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, OSError) as error:
         record.outcome = Outcome.INFO
         record.error = f"{type(error).__name__}: {error}"
     record.t_end_ns = time.monotonic_ns()
@@ -62,10 +70,20 @@ def json_of(content: bytes) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _note_headers(record: RequestRecord, response: httpx.Response) -> None:
-    record.http_status = response.status_code
-    record.degraded_header = response.headers.get("x-tocsin-degraded", "")
-    record.retry_after = response.headers.get("retry-after", "")
+def headers_of(request: LoadRequest) -> dict[str, str]:
+    """What a request says beside its body."""
+    headers = {"x-request-id": request.request_id}
+    if request.idempotency_key:
+        headers["idempotency-key"] = request.idempotency_key
+    return headers
+
+
+def note_headers(record: RequestRecord, status: int, headers: Mapping[str, str]) -> None:
+    """What the head of an answer says; names are in lower case."""
+    record.http_status = status
+    record.degraded_header = headers.get("x-tocsin-degraded", "")
+    record.retry_after = headers.get("retry-after", "")
+    record.replayed = headers.get(REPLAYED, "") == "true"
 
 
 def _take_line(record: RequestRecord, line: str) -> bool:
@@ -125,5 +143,5 @@ def _take_error(record: RequestRecord, data: dict[str, Any]) -> None:
     record.failure_id = str((error.get("tocsin") or {}).get("failure_id") or "")
     record.terminals += 1
     rejected = 400 <= record.http_status < 500
-    refused = error.get("code") in ("refused", "error", "structured_output")
+    refused = error.get("code") in ("refused", "error", "structured_output", SLOW_CLIENT)
     record.outcome = Outcome.FAIL if rejected or refused or record.failure_id else Outcome.INFO

@@ -6,9 +6,11 @@ import socket
 import time
 import warnings
 from types import TracebackType
+from typing import Any
 
 import ray
 from ray import serve
+from ray.cluster_utils import Cluster as Nodes
 
 from tocsin.core.errors import EnvironmentFault
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
@@ -24,6 +26,7 @@ _CONNECT_S = 5.0
 _TRIES, _PAUSE_S = 3, 1.0
 _STILLBORN = "Initialization failure from server"
 _OBJECT_STORE_BYTES = 256 << 20
+_LOOPBACK = "127.0.0.1"
 _FRAME_TYPE, _SETTINGS = 3, 4
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 """RFC 9113, section 3.4: what a client says first, with an empty settings frame."""
@@ -32,11 +35,14 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS
 class Cluster:
     """A connection to Ray; as a context manager it stops what it started and leaves the rest."""
 
-    def __init__(self, replicas: int, address: str | None = None, *, visits: bool = False) -> None:
+    def __init__(
+        self, replicas: int, address: str | None = None, *, visits: bool = False, nodes: int = 1
+    ) -> None:
         """Join `address` (or RAY_ADDRESS), or start a cluster of this process's own.
 
         Args:
             visits: look for a cluster of this machine where no address is given, and start none.
+            nodes: that serve, of a cluster of its own; with more than one, the head serves nothing.
 
         Raises:
             EnvironmentFault: nobody answers there, or Ray does not start.
@@ -44,6 +50,7 @@ class Cluster:
         address = address or os.environ.get("RAY_ADDRESS") or ("auto" if visits else None)
         self.started = address is None
         self._own_state = ""
+        self._nodes: Nodes | None = None
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
         os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
@@ -57,33 +64,42 @@ class Cluster:
         if not self._connected:
             self.started = False
         elif address is None:
-            self._start(replicas)
+            self._start(replicas, nodes)
         else:
             _join(address)
         # Serve keeps its handle over a disconnect, and takes it for this cluster's where the
         # number of our job is the same; the first job of each cluster has the same number.
         serve.context._set_global_client(None)  # type: ignore[no-untyped-call]
 
-    def _start(self, replicas: int) -> None:
+    def _start(self, replicas: int, nodes: int) -> None:
         # Two clusters of one machine do not share a node folder: each hub reads one.
         if not os.environ.get("TOCSIN_STATE") and is_read(node_folder()):
             self._own_state = str(node_folder().with_name(f"node-{os.getpid()}"))
             os.environ["TOCSIN_STATE"] = self._own_state
         # Ray is modest by default; a replica that serves must not wait behind everything else.
         os.environ.setdefault("RAY_worker_niceness", "0")
+        quiet: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "namespace": NAMESPACE,
+        }
         try:
+            if nodes > 1:
+                self._nodes = Nodes(shutdown_at_exit=True)
+                _several(self._nodes, replicas, nodes, quiet)
+                return
             ray.init(
                 address="local",
                 num_cpus=max(os.cpu_count() or 1, replicas),
                 include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                namespace=NAMESPACE,
                 object_store_memory=_OBJECT_STORE_BYTES,
-                _node_ip_address="127.0.0.1",
+                _node_ip_address=_LOOPBACK,
+                **quiet,
             )
         except Exception as error:  # Ray raises plain ones, for instance when its start takes long
             self._leave_own_state()
+            ray.shutdown()
+            self._end_nodes()
             raise EnvironmentFault(
                 f"ray: no local cluster started ({error}), expected one; free memory and disk in "
                 "the temporary folder, or set RAY_ADDRESS to a running cluster"
@@ -93,16 +109,23 @@ class Cluster:
         """Take out the application that this process deployed; stop the cluster if it is ours."""
         self._leave_own_state()
         if not ray.is_initialized():
+            self._end_nodes()
             return
         if not self.started and ray.get_runtime_context().get_job_id() in _deploying:
             forget_application()
         if self._connected:
             ray.shutdown()
+        self._end_nodes()
 
     def leave(self) -> None:
         """Disconnect from a cluster that was joined; what runs there goes on."""
         if self._connected and not self.started:
             ray.shutdown()
+
+    def _end_nodes(self) -> None:
+        if self._nodes is not None:
+            self._nodes.shutdown()  # type: ignore[no-untyped-call]
+            self._nodes = None
 
     def _leave_own_state(self) -> None:
         if self._own_state and os.environ.get("TOCSIN_STATE") == self._own_state:
@@ -120,6 +143,23 @@ class Cluster:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _several(started: Nodes, replicas: int, nodes: int, quiet: dict[str, Any]) -> None:
+    """A head that serves nothing and nodes that do, all on loopback: each could take all replicas.
+
+    They end with this process, however it ends. It belongs to the head's node: with several of
+    one address Ray chooses for itself, so it connects while there is only the head.
+    """
+    common: dict[str, Any] = {
+        "node_ip_address": _LOOPBACK,
+        "include_dashboard": False,
+        "object_store_memory": _OBJECT_STORE_BYTES // 2,
+    }
+    started.add_node(num_cpus=0, **common)
+    ray.init(address=started.address, **quiet)
+    for _ in range(nodes):
+        started.add_node(num_cpus=replicas, **common)
 
 
 def make_room() -> None:

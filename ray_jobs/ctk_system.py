@@ -20,6 +20,7 @@ from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.chaos_run import environment, keep_evidence
 from tocsin.ray_jobs.cluster import Cluster, free_port
 from tocsin.ray_jobs.evidence import state_folder
+from tocsin.ray_jobs.ground import check_own_cluster, needs_road
 from tocsin.ray_jobs.oracle import cache_folder, options_of
 from tocsin.ray_jobs.system import RaySystem
 
@@ -47,8 +48,10 @@ def served(experiment: Experiment, configuration: Mapping[str, Any]) -> Iterator
         stack.enter_context(
             environment(TOCSIN_STATE=str(state), TOCSIN_DRILL="1", TOCSIN_CHAOS_RUN=run)
         )
-        stack.enter_context(Cluster(options.replicas))
+        cluster = stack.enter_context(Cluster(options.replicas, nodes=experiment.system.nodes))
+        check_own_cluster(experiment, own=cluster.started)
         token = os.environ.get("TOCSIN_TOKEN", "")
         application = deploy(options, host=_HOST, port=free_port(_HOST), token=token)
-        system = stack.enter_context(closing(RaySystem(application, cache_folder())))
+        system = RaySystem(application, cache_folder(), road=needs_road(experiment))
+        stack.enter_context(closing(system))
         yield Subject(system, partial(keep_evidence, state))

@@ -13,12 +13,15 @@ class Degradations:
     """What the board keeps: the orders in force, by operator and reason, and who gave which.
 
     Args:
-        wall_s: seconds since the epoch, the one clock that board and gateway share.
+        wall_s: seconds since the epoch, for the audit log.
+        now_s: by which orders end; None: the same. A clock that is set may end none.
     """
 
-    def __init__(self, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, wall_s: Callable[[], float], now_s: Callable[[], float] | None = None
+    ) -> None:
         """No order yet."""
-        self._wall_s = wall_s
+        self._wall_s, self._now_s = wall_s, now_s or wall_s
         self._serial = 0
         self._orders: dict[tuple[str, str], dict[str, Any]] = {}
         self._audit: deque[dict[str, Any]] = deque(maxlen=AUDIT_MAX)
@@ -44,14 +47,14 @@ class Degradations:
             self._orders[key] = {
                 "serial": self._serial,
                 "order": order.model_dump(mode="json"),
-                "until_s": self._wall_s() + order.ttl_s,
+                "until_s": self._now_s() + order.ttl_s,
             }
         self._audit.append(entry)
         return entry
 
     def in_force(self) -> list[dict[str, Any]]:
         """Serial, order and seconds left, of those whose time is not over."""
-        now_s = self._wall_s()
+        now_s = self._now_s()
         self._orders = {key: one for key, one in self._orders.items() if one["until_s"] > now_s}
         return [
             {"serial": one["serial"], "order": one["order"], "left_s": one["until_s"] - now_s}

@@ -8,7 +8,6 @@ from tocsin.chaos.pod_striker import pod_of
 from tocsin.chaos.policy import objections, tightened
 from tocsin.chaos.spec import Experiment
 from tocsin.core.errors import TocsinError
-from tocsin.core.faulting import Scope
 from tocsin.core.pods import Pod
 from tocsin.ray_jobs.attack import Attack
 from tocsin.ray_jobs.kube.guards import LabelsStand, kube_pods
@@ -41,11 +40,11 @@ def dry_run(spec: Experiment, attack: Attack, say: Callable[[str], None]) -> Non
 
 
 def _struck(plan: Plan, service: Service) -> dict[str, list[str]]:
-    """Kinds of fault by the replica that they are planned for."""
+    """Kinds of fault by the replica that they are planned for; some are aimed at none."""
     replicas = list(service.replicas)
     struck: dict[str, list[str]] = {}
     for one in plan.occurrences:
-        if one.scope is not Scope.CLIENT:
+        if not one.scope.aimless:
             kinds = struck.setdefault(replicas[one.replica % len(replicas)], [])
             kinds += [] if one.kind in kinds else [one.kind]
     return struck

@@ -4,17 +4,14 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import ray
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from ray import serve
 from ray.serve.handle import DeploymentHandle
-from starlette.exceptions import HTTPException
 from transformers import AutoConfig, AutoTokenizer
 
 from tocsin.checker.inspect import inspect
@@ -24,20 +21,23 @@ from tocsin.core.history import EventKind
 from tocsin.core.ids import new_ulid
 from tocsin.core.requests import Finish, TokenEvent
 from tocsin.core.requests import Request as Generation
+from tocsin.ray_jobs.admission import WAITING_PER_SLOT, Admission, CrowdedError
 from tocsin.ray_jobs.answers import DONE, Answer, answer_headers, sse_error, why_refused
-from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body, validation_message
+from tocsin.ray_jobs.backlog import SLOW_CLIENT, Backlogs, Peer
+from tocsin.ray_jobs.bodies import ChatBody, CompletionBody, error_body
 from tocsin.ray_jobs.exposition import page
 from tocsin.ray_jobs.fleet import GATEWAY, FleetView
 from tocsin.ray_jobs.gateway_meter import AnswerTimes, GatewayMeter
 from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.hub_client import HubClient
+from tocsin.ray_jobs.idempotency import KEY, Replays
 from tocsin.ray_jobs.live.status import ServedFacts, checker_status, live_feed
 from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
-from tocsin.ray_jobs.routes import documents, hooks, live
+from tocsin.ray_jobs.routes import documents, hooks, live, refusals, templates
 from tocsin.ray_jobs.routes.bearer import unauthorised
 from tocsin.ray_jobs.tracing import names
 from tocsin.ray_jobs.tracing.gateway import GatewayTraces, Untraced, asked
@@ -48,8 +48,6 @@ _HEALTHY_S = 10.0
 """A token must have left within this time, for a user or for a probe."""
 _DEADLINE_S = 120.0
 _DEFAULT_MAX_TOKENS = 64
-_READ_AT_ONCE = 4096
-"""Characters that are tokenized in about ten milliseconds; longer texts would hold others up."""
 
 # Serve copies `app` with its routes when the class below is declared: what they call must exist by
 # then, so it is imported.
@@ -57,23 +55,7 @@ app = FastAPI(title="Tocsin", version="1", docs_url=None, redoc_url=None)
 app.include_router(documents.router)
 app.include_router(hooks.router)
 app.include_router(live.router)
-
-
-@app.exception_handler(RequestValidationError)
-async def _refuse_body(request: Request, error: RequestValidationError) -> JSONResponse:
-    """A body that is not understood: 400, as OpenAI has it, and what was wrong."""
-    gateway: Any = serve.get_replica_context().servable_object
-    gateway.count_rejected()
-    message = validation_message(error.errors())
-    return JSONResponse(error_body(message, "invalid_request_error"), status_code=400)
-
-
-@app.exception_handler(HTTPException)
-async def _refuse(request: Request, error: HTTPException) -> JSONResponse:
-    """An unknown path or method, in the shape of every other error."""
-    message = f"{request.method} {request.url.path}: {error.detail}; see GET /openapi.json"
-    body = error_body(message, "invalid_request_error")
-    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
+refusals.install(app)
 
 
 @serve.deployment(name=GATEWAY)
@@ -108,12 +90,16 @@ class Gateway:
         )
         self._tracing = Tracing(spans_folder(), "gateway", per_s=KEPT_PER_S)
         self._traces = GatewayTraces(self._tracing)
+        self._replays = Replays(self._meter.replayed)
+        self._backlogs = Backlogs(self._meter.backlog)
+        self._admission = Admission(self._room)
         self._token_s = float("-inf")
         self.live = live_feed(
             options, self._fleet, self._hubs, self._token_age, switchable=bool(self.token)
         )
-        tasks = (self._fleet.follow_for_ever(), self._fleet.count_for_ever(), self.live.run())
-        self._tasks = [asyncio.ensure_future(one) for one in (*tasks, self._probe_for_ever())]
+        tasks = [self._fleet.follow_for_ever(), self._fleet.count_for_ever(), self.live.run()]
+        tasks += [self._probe_for_ever(), self._backlogs.watch_for_ever()]
+        self._tasks = [asyncio.ensure_future(one) for one in tasks]
 
     @property
     def board(self) -> Any:
@@ -130,9 +116,7 @@ class Gateway:
     @app.post("/v1/chat/completions")
     async def chat(self, body: ChatBody, request: Request) -> Response:
         """A chat completion, whole or as server-sent events."""
-        messages = [message.plain() for message in body.messages]
-        size = sum(len(message["content"]) for message in messages)
-        prompt_ids = await self._read(size, partial(self._prompting.chat, messages))
+        prompt_ids = await templates.read(self._prompting, body, request, self._fleet.tell)
         schema = body.response_format.schema_to_check() if body.response_format else None
         max_tokens = body.max_completion_tokens or body.max_tokens
         return await self._generate(body, request, prompt_ids, max_tokens, schema)
@@ -144,16 +128,10 @@ class Gateway:
         if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
             prompt = prompt[0]
         if isinstance(prompt, str):
-            prompt_ids = await self._read(len(prompt), partial(self._prompting.text, prompt))
+            prompt_ids = await self._prompting.read_text(prompt)
         else:
             prompt_ids = tuple(int(token) for token in prompt)
         return await self._generate(body, request, prompt_ids, body.max_tokens, None)
-
-    async def _read(self, size: int, tokenize: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-        """Token ids of `size` characters; a long text is read on a thread, nobody waits for it."""
-        if size <= _READ_AT_ONCE:
-            return tokenize()
-        return await asyncio.to_thread(tokenize)
 
     async def _generate(
         self,
@@ -175,9 +153,18 @@ class Gateway:
             stream=bool(body.stream),
         )
         served = self._options.served_name
-        with self._traces.begin(operation, served, request_id, http.headers, wish) as trace:
-            response = await self._answer(body, request_id, prompt_ids, max_tokens, schema, trace)
-            return trace.answered(response)
+        # One whose answer is kept for others is no stream of this client alone.
+        peer = http.client if KEY not in http.headers else None
+
+        async def make() -> Response:
+            with self._traces.begin(operation, served, request_id, http.headers, wish) as trace:
+                response = await self._answer(
+                    body, request_id, prompt_ids, max_tokens, schema, trace, peer
+                )
+                return trace.answered(response)
+
+        asked_for = body.model_dump_json().encode()
+        return await self._replays.answer(http.headers, http.url.path, asked_for, make)
 
     async def _answer(
         self,
@@ -187,6 +174,7 @@ class Gateway:
         max_tokens: int,
         schema: dict[str, Any] | None,
         trace: Untraced,
+        peer: Peer | None,
     ) -> Response:
         times = self._meter.arrived()
         complaint = self._prompting.complaint(prompt_ids, max_tokens)
@@ -220,7 +208,7 @@ class Gateway:
             if body.stream and schema is None:
                 usage = body.stream_options is None or body.stream_options.include_usage
                 return StreamingResponse(
-                    self._stream(answer, first, events, usage=usage),
+                    self._stream(answer, first, events, peer, usage=usage),
                     media_type="text/event-stream",
                     headers=answer_headers(first.event.degraded),
                 )
@@ -228,11 +216,12 @@ class Gateway:
         except SpecError as error:
             return self._reject(400, str(error))
         except CapacityError as error:
-            return self._reject(429, str(error), {"retry-after": "1"})
+            after_s = error.retry_after_s if isinstance(error, CrowdedError) else 1
+            return self._reject(429, str(error), {"retry-after": str(after_s)})
         except EnvironmentFault as error:
             trace.failed("unavailable", str(error))
             body_ = error_body(str(error), "server_error", "unavailable")
-            return JSONResponse(body_, status_code=503, headers=answer_headers(()))
+            return JSONResponse(body_, status_code=503, headers={"retry-after": "1"})
 
     async def _timed(
         self, generation: Generation, times: AnswerTimes, answer: Answer
@@ -240,16 +229,17 @@ class Gateway:
         """The events of a request, timed and counted."""
         outcome = "aborted"
         try:
-            async for routed in self._resumer.stream(generation, _DEADLINE_S, answer.trace):
-                event = routed.event
-                answer.trace.hear(event)
-                if isinstance(event, TokenEvent):
-                    self._token_s = time.monotonic()
-                    times.token(verified=event.verified, exemplar=answer.trace.exemplar())
-                else:
-                    outcome = "ok" if event.finish.complete else "failed"
-                    outcome = "refused" if event.finish is Finish.REFUSED else outcome
-                yield routed
+            with self._admission.seat(generation.request_id):
+                async for routed in self._resumer.stream(generation, _DEADLINE_S, answer.trace):
+                    event = routed.event
+                    answer.trace.hear(event)
+                    if isinstance(event, TokenEvent):
+                        self._token_s = time.monotonic()
+                        times.token(verified=event.verified, exemplar=answer.trace.exemplar())
+                    else:
+                        outcome = "ok" if event.finish.complete else "failed"
+                        outcome = "refused" if event.finish is Finish.REFUSED else outcome
+                    yield routed
         except EnvironmentFault:
             outcome = "failed"
             raise
@@ -265,14 +255,25 @@ class Gateway:
                 times.ended(answer.trace.exemplar(), whole=outcome != "aborted")
 
     async def _stream(
-        self, answer: Answer, first: Routed, events: AsyncIterator[Routed], *, usage: bool
+        self,
+        answer: Answer,
+        first: Routed,
+        events: AsyncIterator[Routed],
+        peer: Peer | None,
+        *,
+        usage: bool,
     ) -> AsyncIterator[bytes]:
         """Server-sent events; an error in the middle is said, and the stream ends without DONE."""
         try:
             routed = first
-            while isinstance(routed.event, TokenEvent):
-                yield answer.chunk(answer.add(routed.event, routed.attempts), routed.event)
-                routed = await self._next(answer, routed, events)
+            with self._backlogs.reading(peer) as reader:
+                while isinstance(routed.event, TokenEvent):
+                    yield answer.chunk(answer.add(routed.event, routed.attempts), routed.event)
+                    if reader.stuck:
+                        await self._drop(answer, reader.backlog_bytes)
+                        yield sse_error(reader.why, SLOW_CLIENT, None)
+                        return
+                    routed = await self._next(answer, routed, events)
             ending = routed.event
             rest = answer.end(ending, routed.attempts)
             if ending.finish.complete:
@@ -387,6 +388,17 @@ class Gateway:
     def _token_age(self) -> float | None:
         age_s = time.monotonic() - self._token_s
         return age_s if age_s < 1e9 else None
+
+    def _room(self) -> int:
+        """Requests that the replicas can hold, those that are expected back soon too."""
+        return max(self._fleet.expected, 1) * self._options.slots * (1 + WAITING_PER_SLOT)
+
+    async def _drop(self, answer: Answer, backlog_bytes: int) -> None:
+        """A client does not read: its stream ends, and the fleet's log says so."""
+        self._meter.dropped_client()
+        answer.trace.failed(SLOW_CLIENT, "its client does not read")
+        data = {"backlog_bytes": backlog_bytes, "tokens": len(answer.tokens), "replica": "client"}
+        await self._fleet.tell(EventKind.CLIENT_DROPPED, answer.request_id, data)
 
     async def _resumed(self, request_id: str, tokens: int, why: str) -> None:
         data = {"tokens": tokens, "why": why}

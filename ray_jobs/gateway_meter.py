@@ -5,6 +5,9 @@ from pathlib import Path
 
 from tocsin.core.clock import Clock, SystemClock
 from tocsin.core.metrics import (
+    CLIENT_BACKLOG,
+    CLIENTS_DROPPED,
+    IDEMPOTENT_REPLAYS,
     PROMPT_TOKENS,
     REQUEST_DURATION,
     REQUESTS,
@@ -31,6 +34,9 @@ class GatewayMeter:
         self._model = (model,)
         self._file = MetricFile(folder, "gateway", clock=self._clock)
         for metric in (
+            CLIENT_BACKLOG,
+            CLIENTS_DROPPED,
+            IDEMPOTENT_REPLAYS,
             PROMPT_TOKENS,
             REQUEST_DURATION,
             REQUESTS,
@@ -42,6 +48,18 @@ class GatewayMeter:
     def ended(self, outcome: str) -> None:
         """A request has ended, one of `core.metrics.OUTCOMES`."""
         self._file.inc(REQUESTS, (*self._model, outcome))
+
+    def backlog(self, waiting_bytes: int) -> None:
+        """So much waits for clients that do not read."""
+        self._file.set(CLIENT_BACKLOG, self._model, waiting_bytes)
+
+    def dropped_client(self) -> None:
+        """The stream of a client that does not read was ended."""
+        self._file.inc(CLIENTS_DROPPED, self._model)
+
+    def replayed(self) -> None:
+        """A request was answered with an earlier answer of the same key."""
+        self._file.inc(IDEMPOTENT_REPLAYS, self._model)
 
     def arrived(self) -> "AnswerTimes":
         """A request arrives now."""

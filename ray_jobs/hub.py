@@ -96,7 +96,8 @@ class Hub:
         return targets
 
     def _said(self) -> dict[str, Any]:
-        return {"address": self._address, "drill": os.environ.get("TOCSIN_DRILL") == "1"}
+        drill = os.environ.get("TOCSIN_DRILL") == "1"
+        return {"address": self._address, "drill": drill, "pid": os.getpid()}
 
     def _answer(self, path: str, accept: str) -> tuple[int, bytes, str]:
         if path == "/metrics":

@@ -1,20 +1,24 @@
-"""The chaos actor of one node: kills and freezes processes there, under a lease."""
+"""The chaos actor of one node: strikes processes there, and on the head Ray itself, by lease."""
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import ray
 
 from tocsin.chaos.contract import ELSEWHERE
 from tocsin.chaos.process import Striker
+from tocsin.chaos.ray_session import RaySession
+from tocsin.chaos.ray_striker import RayStriker
 from tocsin.core.clock import SystemClock
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
 from tocsin.ray_jobs.clocks import stamp
-from tocsin.ray_jobs.places import spans_folder
+from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.tracing.inject import InjectSpans
 from tocsin.ray_jobs.tracing.pipeline import Tracing
 from tocsin.ray_jobs.wire import event_to_wire, order_from_wire
@@ -30,12 +34,14 @@ _EVENTS = {
 
 
 class Nemesis:
-    """Carries out PROCESS orders; a thread of its own watches leases and healing."""
+    """Carries out PROCESS, NODE and CLUSTER orders; a thread watches leases and healing."""
 
     def __init__(self) -> None:
         """Nothing is struck yet."""
         self._board: Any = ray.get_actor(BOARD, namespace=NAMESPACE)
-        self._striker = Striker(SystemClock(), self._report)
+        self._striker = Striker(SystemClock(), self._report, node_folder())
+        self._ray_striker = RayStriker(SystemClock(), self._report)
+        self._here = ray.get_runtime_context().get_node_id()
         self._injected = InjectSpans(Tracing(spans_folder(), "nemesis"))
         self._lock = threading.Lock()
         self._replicas: dict[str, str] = {}
@@ -44,28 +50,51 @@ class Nemesis:
 
     def strike(self, order: dict[str, Any], replica: str, pid: int) -> None:
         """Do it now; the status goes to the board."""
-        known = set(ray.get(self._board.replicas.remote()))
-        here = ray.get_runtime_context().get_node_id()
-
-        def replacement() -> int | None:
-            for name, heard in self._fleet.items():
-                if name not in known and heard["alive"] and not heard["stalled"]:
-                    return int(heard["pid"]) if heard["node"] == here else ELSEWHERE
-            return None
-
+        replacement = self._replacement()
         self._replicas[order["occurrence"]] = replica
         with self._lock:
             self._striker.strike(order_from_wire(order), pid, replacement)
 
+    def strike_ray(self, order: dict[str, Any], about: str, node: str = "") -> None:
+        """The same on Ray itself; only in a cluster of the run's own.
+
+        Args:
+            about: the replica that it is about, or `cluster`.
+            node: id of that replica's node; empty: the order is about all of the cluster.
+        """
+        replacement = self._replacement() if node else None
+        self._replicas[order["occurrence"]] = about
+        with self._lock:
+            session = partial(RaySession.of_head, self._here)
+            self._ray_striker.strike(order_from_wire(order), session, node, replacement)
+
+    def ready(self) -> bool:
+        """It is there."""
+        return True
+
     def renew(self, ttl_s: float) -> None:
         """The controller is alive."""
         with self._lock:
-            self._striker.renew(ttl_s)
+            for striker in (self._striker, self._ray_striker):
+                striker.renew(ttl_s)
 
     def disarm(self, occurrence: str) -> None:
         """Take an order back: a frozen process goes on."""
         with self._lock:
-            self._striker.disarm(occurrence)
+            for striker in (self._striker, self._ray_striker):
+                striker.disarm(occurrence)
+
+    def _replacement(self) -> Callable[[], int | None]:
+        """Finds who serves in place of a replica that is about to be lost."""
+        known = set(ray.get(self._board.replicas.remote()))
+
+        def replacement() -> int | None:
+            for name, heard in self._fleet.items():
+                if name not in known and heard["alive"] and not heard["stalled"]:
+                    return int(heard["pid"]) if heard["node"] == self._here else ELSEWHERE
+            return None
+
+        return replacement
 
     def _tick_for_ever(self) -> None:
         while True:
@@ -75,7 +104,8 @@ class Nemesis:
             except ray.exceptions.RayError:
                 continue
             with self._lock:
-                self._striker.tick()
+                for striker in (self._striker, self._ray_striker):
+                    striker.tick()
 
     def _report(self, status: OrderStatus) -> None:
         tell_board(self._board, status, self._replicas.get(status.occurrence, ""))

@@ -16,7 +16,8 @@ from tocsin.dashboards.render.options import RenderOptions
 
 _AGAIN_S = 5.0
 """The same alert is pushed again only after this time: Alertmanager has it."""
-_TRIES_AFTER_S = (0.1, 0.5, 2.0)
+_TRIES_AFTER_S = (0.1, 0.5, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 60.0, 60.0)
+"""Four minutes: a receiver that is down for less misses nothing, and the rule has paged by then."""
 _PUSHES_MAX = 64
 _REMEMBERED = 256
 ALERTMANAGER = "alertmanager"

@@ -1,7 +1,14 @@
 """From an HTTP body's prompt to token ids: the one way, for the gateway and for golden answers."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+from tocsin.ray_jobs.plain_text import PlainText
+
+_READ_AT_ONCE = 4096
+"""Characters that are tokenized in about ten milliseconds; longer texts would hold others up."""
 
 
 class Prompting:
@@ -13,17 +20,41 @@ class Prompting:
         self.vocab_size = vocab_size
         self.max_length = max_length
         self.stop_ids = (int(tokenizer.eos_token_id),)
+        self._plain = PlainText(tokenizer)
 
     def chat(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Token ids of a conversation, by the model's own chat template."""
-        text = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
+        """Token ids of a conversation, by the model's own chat template.
+
+        Raises:
+            SpecError: a text holds control tokens and cannot be read as plain text.
+        """
+        if self.control_tokens(messages):
+            return self._plain.read(messages, self._render, self.text)
+        return self.text(self._render(messages))
+
+    def control_tokens(self, messages: Sequence[dict[str, str]]) -> tuple[str, ...]:
+        """Control tokens of the template that somebody has written into a message."""
+        return self._plain.found(messages)
+
+    def _render(self, messages: Sequence[dict[str, str]]) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
+            )
         )
-        return self.text(text)
 
     def text(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text; no special token is added."""
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    async def read_chat(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """`chat`, of which nobody has to wait for a long one."""
+        size = sum(len(message["content"]) for message in messages)
+        return await _read(size, partial(self.chat, messages))
+
+    async def read_text(self, text: str) -> tuple[int, ...]:
+        """`text`, of which nobody has to wait for a long one."""
+        return await _read(len(text), partial(self.text, text))
 
     def complaint(self, prompt_ids: Sequence[int], max_new_tokens: int) -> str | None:
         """Why this prompt cannot be served, None when it can."""
@@ -42,6 +73,13 @@ class Prompting:
                 f"expected at most {self.max_length}; shorten the prompt or lower max_tokens"
             )
         return None
+
+
+async def _read(size: int, tokenize: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """Token ids of `size` characters; a long text is read on a thread."""
+    if size <= _READ_AT_ONCE:
+        return tokenize()
+    return await asyncio.to_thread(tokenize)
 
 
 class Detokeniser:

@@ -16,7 +16,7 @@ from tocsin.checker.journal import Journal
 from tocsin.checker.surroundings import Surroundings
 from tocsin.checker.switchboard import Switchboard
 from tocsin.checker.weights import WeightStore
-from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.clock import Clock, OffsetClock, SystemClock
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.protocols import Sink
 from tocsin.engine.engine import NoSink, ReferenceEngine
@@ -63,7 +63,7 @@ def build(
         loaded: model and tokenizer that are there already; None: loaded from the options' folder.
         device: where the model goes, and with it everything that the engine allocates.
     """
-    clock, sink = clock or SystemClock(), sink or NoSink()
+    clock, sink = OffsetClock(clock or SystemClock()), sink or NoSink()
     torch.set_num_threads(options.threads)
     path = Path() if loaded else options.folder()
     model, tokenizer = loaded or load(path, DTYPES[options.dtype])
@@ -115,6 +115,7 @@ def build(
             chaos=lambda: [_order(one) for one in armoury.statuses() if one.state in _IN_FORCE],
         ),
     )
+    engine.aside = gate.aside
     armoury = Armoury(model, engine.pages, engine.seams, clock, report)
     return Stack(engine, gate, breaker, switchboard, armoury, tokenizer, weights)
 

@@ -27,15 +27,21 @@ from tocsin.core.system import GoldenAnswer, HealthReading, LoadRequest, Replica
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.board import NAMESPACE
 from tocsin.ray_jobs.client import json_of, send
-from tocsin.ray_jobs.clocks import ClockOffset, board_clock
+from tocsin.ray_jobs.clocks import ClockOffset, board_clock, stamp
+from tocsin.ray_jobs.head import head_node
 from tocsin.ray_jobs.nemesis import Nemesis, tell_board
 from tocsin.ray_jobs.oracle import certificate, golden_answers
 from tocsin.ray_jobs.pod_book import PodBook
-from tocsin.ray_jobs.wire import event_from_wire, status_from_wire
+from tocsin.ray_jobs.road_book import TIMEOUT, RoadBook
+from tocsin.ray_jobs.side_book import SideBook
+from tocsin.ray_jobs.sink import Sink
+from tocsin.ray_jobs.wire import event_from_wire, event_to_wire, status_from_wire
 
 _CALL_S = 15.0
+_START_S = 60.0
 _MEASURE_EVERY_S = 30.0
 _OF_RUN = "~"
+_DRILL_S = 60.0
 _HEALTH_S = 1.0
 """Two pages within the two seconds that a reading may take."""
 _TIMES = frozenset({"fired_ns", "healed_ns"})
@@ -61,6 +67,8 @@ class RaySystem:
         other_build: Sequence[str] = (),
         about: Mapping[str, Any] | None = None,
         run: str = "",
+        road: bool = False,
+        sink: Sink | None = None,
     ) -> None:
         """Begin with a clean book: orders of an earlier run are taken back.
 
@@ -71,6 +79,8 @@ class RaySystem:
             about: further facts for the manifest.
             run: tells the orders of this run apart from those of others that the same replicas
                 have had: they remember what they did, and a plan's names come again.
+            road: the load travels by a proxy of this process, for faults on the network.
+            sink: where the application's alerts and spans go; None: they are none of this run's.
         """
         self._served = served
         self._board = served.board
@@ -84,8 +94,12 @@ class RaySystem:
         self._health: httpx.Client | None = None
         self._clock, self._clock_s = ClockOffset(), 0.0
         self._pods = None if pods is None else PodBook(pods, self._tell, self._heard)
+        self._road: RoadBook | None = None
+        self._side = SideBook(self._tell, self._heard, sink, self._page_drill)
         self._measure()
         self._ask(self._board.forget_orders.remote)
+        if road:
+            self._road = RoadBook(served.url, self._tell, self._tell_event)
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and on what."""
@@ -111,6 +125,7 @@ class RaySystem:
             "cpus": os.cpu_count(),
             "nodes": len(ray.nodes()),  # type: ignore[no-untyped-call]
             "clock": asdict(self._clock),
+            **({"road": self._road.describe()} if self._road is not None else {}),
             **self._about,
         }
 
@@ -171,8 +186,12 @@ class RaySystem:
             # A connection belongs to its event loop, and whoever reads probes may have another one.
             self._client_loop = loop
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-            self._client = httpx.AsyncClient(timeout=None, limits=limits)
-        records = send(self._client, self._served.url, request)
+            timeout = None if self._road is None else TIMEOUT
+            self._client = httpx.AsyncClient(timeout=timeout, limits=limits)
+        if self._road is not None:
+            records = self._road.send(self._client, request)
+        else:
+            records = send(self._client, self._served.url, request)
         try:
             async for record in records:
                 yield record
@@ -188,8 +207,8 @@ class RaySystem:
         self._ask(self._board.renew.remote, ttl_s)
         for nemesis in self._nemeses.values():
             nemesis.renew.remote(ttl_s)
-        if self._pods is not None:
-            self._pods.renew(ttl_s)
+        for book in self._books():
+            book.renew(ttl_s)
         if self._clock.error_ns and time.monotonic() - self._clock_s > _MEASURE_EVERY_S:
             self._measure()
 
@@ -199,15 +218,15 @@ class RaySystem:
         self._ask(self._board.disarm.remote, occurrence)
         for nemesis in self._nemeses.values():
             nemesis.disarm.remote(occurrence)
-        if self._pods is not None:
-            self._pods.disarm(occurrence)
+        for book in self._books():
+            book.disarm(occurrence)
 
     def orders(self) -> dict[str, OrderStatus]:
         """As last told by their targets."""
         told = self._ask(self._board.statuses.remote)
         statuses = {name: self._here(status_from_wire(one)) for name, one in told.items()}
-        if self._pods is not None:
-            statuses |= self._pods.statuses()
+        for book in self._books():
+            statuses |= book.statuses()
         return {
             name.removesuffix(self._suffix): replace(
                 one, occurrence=one.occurrence.removesuffix(self._suffix)
@@ -217,12 +236,24 @@ class RaySystem:
         }
 
     def strike(self, replica: str, order: Order) -> None:
-        """By the chaos actor of the replica's node; on its pod, by this process.
+        """By the chaos actor of the replica's node; on its pod or the network, by this process.
 
         Raises:
-            SpecError: the replica is not known, or there are no pods.
+            SpecError: the replica is not known, or there are no pods, or there is no road.
+            EnvironmentFault: there is no head to strike from.
         """
         order = self._of_run(order)
+        if faults()[order.kind].scope is Scope.NETWORK:
+            if self._road is None:
+                raise SpecError(no_road(order.kind))
+            self._road.strike(order)
+            return
+        if faults()[order.kind].scope is Scope.SIDE:
+            self._side.strike(order)
+            return
+        if faults()[order.kind].scope is Scope.CLUSTER:
+            self._of_head().strike_ray.remote(asdict(order), replica)
+            return
         heard = self._heard().get(replica)
         if heard is None:
             raise SpecError(f"strike: found no replica {replica!r}, expected one on the board")
@@ -232,9 +263,10 @@ class RaySystem:
             self._pods.strike(order, replica, heard)
             return
         node = heard["node"]
-        if node not in self._nemeses:
-            self._nemeses[node] = _nemesis(node)
-        self._nemeses[node].strike.remote(asdict(order), replica, heard["pid"])
+        if faults()[order.kind].scope is Scope.NODE:
+            self._of_head().strike_ray.remote(asdict(order), replica, node)
+            return
+        self._of_node(node).strike.remote(asdict(order), replica, heard["pid"])
 
     def events(self, since: int) -> tuple[int, list[Event]]:
         """From the board."""
@@ -245,6 +277,8 @@ class RaySystem:
         """Take all orders back; the application stays, its owner closes it."""
         if self._health is not None:
             self._health.close()
+        if self._road is not None:
+            self._road.close()
         with contextlib.suppress(EnvironmentFault):  # a dead board renews no lease either
             self._ask(self._board.forget_orders.remote)
         for nemesis in self._nemeses.values():
@@ -302,6 +336,44 @@ class RaySystem:
         """The order under a name that no other run has used."""
         return replace(order, occurrence=order.occurrence + self._suffix)
 
+    def _of_node(self, node: str) -> Any:
+        """The chaos actor of a node, made where there is none yet."""
+        if node not in self._nemeses:
+            self._nemeses[node] = _nemesis(node)
+        return self._nemeses[node]
+
+    def _of_head(self) -> Any:
+        """The chaos actor of the head, where Ray's own processes are; it is there on return.
+
+        Raises:
+            EnvironmentFault: the cluster has no head any more.
+        """
+        head = head_node()
+        if head is None:
+            raise EnvironmentFault(
+                "ray: the cluster has no head node, expected one; see its processes"
+            )
+        nemesis = self._of_node(head["NodeID"])
+        try:  # what it is to strike may keep it from being made
+            ray.get(nemesis.ready.remote(), timeout=_START_S)
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise EnvironmentFault(
+                f"ray: no chaos actor came up on the head in {_START_S:g} s, expected one; see "
+                "whether the cluster is well"
+            ) from error
+        return nemesis
+
+    def _books(self) -> "list[PodBook | RoadBook | SideBook]":
+        """Orders that this process carries out itself."""
+        return [book for book in (self._pods, self._road, self._side) if book is not None]
+
+    def _page_drill(self) -> None:
+        self._ask(self._board.page_drill.remote, _DRILL_S)
+
+    def _tell_event(self, event: Event) -> None:
+        """What this process has noticed goes to the board, too."""
+        self._board.put_event.remote(event_to_wire(event), stamp())
+
     def _tell(self, status: OrderStatus, replica: str) -> None:
         """What this process did itself goes to the board, for everybody else who looks there."""
         tell_board(self._board, status, replica)
@@ -312,6 +384,14 @@ def no_pods(kind: str) -> str:
     return (
         f"{kind}: this is no run inside Kubernetes with a chaos policy, so there is no pod to "
         "strike; run it from the release's chaos job, or use actor.kill"
+    )
+
+
+def no_road(kind: str) -> str:
+    """Why a fault on the network cannot be injected here."""
+    return (
+        f"{kind}: the load reaches the service directly, expected a road between them; name the "
+        "fault in the experiment, whose run opens one"
     )
 
 

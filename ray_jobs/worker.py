@@ -14,6 +14,9 @@ from typing import Any
 import ray
 from ray import serve
 
+from tocsin.chaos import notes
+from tocsin.chaos.notes import memory_note
+from tocsin.chaos.suffering import run_out_of_memory, start
 from tocsin.checker.settings import CheckerSettings
 from tocsin.checker.switchboard import SwitchOrder
 from tocsin.core.clock import SystemClock
@@ -31,6 +34,7 @@ from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
 from tocsin.ray_jobs.stack import Stack, build
+from tocsin.ray_jobs.starting import start_told
 from tocsin.ray_jobs.stepper import Stepper, reading
 from tocsin.ray_jobs.tracing.pipeline import KEPT_PER_S, Tracing
 from tocsin.ray_jobs.tracing.worker import WorkerTraces
@@ -108,10 +112,15 @@ class Worker:
         """Load the model; Serve sends no traffic before this returns.
 
         Raises:
-            Exception: whatever kept the stack from being built.
+            Exception: whatever kept the stack from being built; the board is told of it.
         """
         stay_on_loopback()
         self.replica = serve.get_replica_context().replica_id.unique_id
+        with start_told(self.replica), start(node_folder(), options.folder()) as weights:
+            at = options if weights == options.folder() else replace(options, path=str(weights))
+            self._start(at)
+
+    def _start(self, options: ServeOptions) -> None:
         self._outbox = Outbox(self.replica)
         self._tracing = Tracing(spans_folder(), "worker", replica=self.replica, per_s=KEPT_PER_S)
         self._traces = WorkerTraces(self._tracing, self._outbox, self._outbox.report)
@@ -209,6 +218,7 @@ class Worker:
     def _beat_for_ever(self) -> None:
         while True:
             self._outbox.filled.wait(BEAT_S)
+            self._suffer()
             events, statuses = self._outbox.drain()
             beat = {
                 "pid": os.getpid(),
@@ -218,10 +228,19 @@ class Worker:
                 "events": events,
                 "statuses": statuses,
                 "step": self._stepper.stack.engine.stats().step,
+                "spans": self._tracing.counts(),
                 **reading(self._stepper.stack),
             }
             self._board.beat.remote(self.replica, beat)
             time.sleep(0.02)  # at most fifty beats a second, however much happens
+
+    def _suffer(self) -> None:
+        """Do what a chaos actor of this node wants of this process, on the stepping thread."""
+        folder, pid = node_folder(), os.getpid()
+        note = notes.read(folder, memory_note(pid))
+        if note is not None:
+            notes.remove(folder, memory_note(pid))
+            self._stepper.call(lambda stack: run_out_of_memory(folder, pid, note))
 
     def _obey_for_ever(self) -> None:
         revision = -1

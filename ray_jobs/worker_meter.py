@@ -15,6 +15,7 @@ from tocsin.core.clock import Clock
 from tocsin.core.metrics import Metric
 from tocsin.core.terms import BreakerState, Layer, Operator, Priority
 from tocsin.core.verdict import Failure
+from tocsin.engine.upkeep import BESIDE_STEPS
 from tocsin.ray_jobs.metric_file import Bound, MetricFile
 from tocsin.ray_jobs.ticks import TickRing
 
@@ -111,6 +112,7 @@ class WorkerMeter:
         for (operator, decision), count in counters.log_records.items():
             self._to(metrics.LOG_RECORDS, count, operator, decision)
         self._to(metrics.ARCHIVE_FAILURES, counters.archive_failures)
+        self._to(metrics.JOURNAL_DROPPED, counters.journal_dropped)
         self._to(metrics.UNVERIFIED_TOKENS, counters.unverified_tokens, model)
         self._to(metrics.PAGES_QUARANTINED, counters.pages_quarantined, model)
         self._to(metrics.WEIGHTS_REPAIRED, counters.weights_repaired, model)
@@ -189,6 +191,7 @@ class WorkerMeter:
             *(metrics.DEGRADED_SECONDS, metrics.TOKENS, metrics.UNVERIFIED_TOKENS),
             *(metrics.GENERATION_MISMATCHES, metrics.CHECKSUM_MISMATCHES, metrics.PREEMPTIONS),
             *(metrics.PAGES_QUARANTINED, metrics.WEIGHTS_REPAIRED, metrics.ARCHIVE_FAILURES),
+            metrics.JOURNAL_DROPPED,
         ):
             file.prepare(metric, model=model)
         for metric in (metrics.INCIDENTS, metrics.NONFINITE, metrics.LOG_RECORDS):
@@ -203,6 +206,9 @@ class WorkerMeter:
                     file.touch(metrics.CHECKS, (*where, result))
                 for result in metrics.SAMPLED_CHECKS.values["result"]:
                     file.touch(metrics.SAMPLED_CHECKS, (*where, result))
+        for check, layer in BESIDE_STEPS.items():
+            where, priority = (*model, str(Operator.KV_UPDATE), str(layer)), str(Priority.P1)
+            file.touch(metrics.CHECK_FAILURES, (*where, check, priority))
 
     def _describe(self, chain: tuple[str, ...]) -> None:
         """Say which versions serve, and put the circuits of these backends at 0."""

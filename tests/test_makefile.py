@@ -81,6 +81,28 @@ def test_variables_of_a_run_reach_the_command(words: tuple[str, ...], expected: 
 
 
 @pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("chaos-matrix",), "chaos matrix"),
+        (
+            ("chaos-matrix", "KINDS=kv.*,act.nan", "N=200", "RAY_N=0", "SEED=3", "FRESH=1"),
+            'chaos matrix "kv.*,act.nan" --n 200 --ray-n 0 --seed 3 --fresh',
+        ),
+        (("chaos-soak", "HOURS=0.5"), "chaos soak --hours 0.5"),
+        (
+            ("chaos-soak", "REQUESTS=900", "SIM=1", "FAULTLESS=1", "SEED=3"),
+            "chaos soak --requests 900 --sim --faultless --seed 3",
+        ),
+    ],
+)
+def test_variables_of_the_proofs_reach_their_commands(
+    words: tuple[str, ...], expected: str
+) -> None:
+    """Each is an option of the same name."""
+    assert " ".join(_make("-n", *words).stdout.split()).endswith(expected)
+
+
+@pytest.mark.parametrize(
     ("words", "prepared"),
     [
         (("KUBE_CONTEXT=prod",), {".installed"}),

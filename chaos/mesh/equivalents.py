@@ -227,6 +227,7 @@ _NONE: Mapping[str, str] = {
 
 _NONE_OF_SCOPE: Mapping[Scope, str] = {
     Scope.WORKER: "it changes one place inside the serving process, which no cluster reaches",
-    Scope.CLIENT: "it is a request that the load sends; send it with tocsin chaos run --on",
+    Scope.CLIENT: "it is what clients send and do; send it with tocsin chaos run --on",
+    Scope.SIDE: "it acts beside the replicas of one machine, on processes that have no pod",
 }
 _NO_KIND = "no kind of Chaos Mesh does it"

@@ -93,6 +93,8 @@ LAYOUTS: Final[Mapping[type[Call], Mapping[str, str]]] = {
         ),
         "sums": "N M",
         "sums_expected": "N M",
+        "prefixes": "N L",
+        "prefixes_expected": "N L",
     },
     calls.BatchCall: {
         **dict.fromkeys(

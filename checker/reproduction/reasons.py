@@ -113,6 +113,14 @@ def _page_owner(call: calls.KVReadCall) -> tuple[str, ...]:
     )
 
 
+def _prefix_tokens(call: calls.KVReadCall) -> tuple[str, ...]:
+    written, expected = call.prefixes, call.prefixes_expected
+    if written is None or expected is None:
+        return ()
+    unknown = (written < 0).all(-1) & (expected >= 0).any(-1)
+    return _named(unknown=unknown, other=written != expected)
+
+
 def _tokenizer_output(call: calls.TokenizerOutputCall) -> tuple[str, ...]:
     shape = (-1, call.input_ids.shape[-1])
     real = torch.ones(call.input_ids.shape) if call.attention_mask is None else call.attention_mask
@@ -259,6 +267,7 @@ _RULES: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "state.kv_shape": _kv_shape,
     "state.page_epoch": _page_epoch,
     "state.page_owner": _page_owner,
+    "state.prefix_tokens": _prefix_tokens,
     "state.slot_mapping": _slot_mapping,
     "semantic.logit_processor": _logit_processor,
     "semantic.sampler": _sampler,

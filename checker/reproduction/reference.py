@@ -190,6 +190,8 @@ def _kv_read(call: calls.KVReadCall) -> dict[str, Tensor]:
     pairs = ("sums", "epochs", "first_positions", "lengths")
     found = {name: getattr(call, f"{name}_expected") for name in pairs}
     found["owners"] = torch.where(call.owners == -1, call.owners, call.owners_expected)
+    if call.prefixes_expected is not None:
+        found["prefixes"] = call.prefixes_expected
     return found
 
 

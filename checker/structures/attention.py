@@ -170,4 +170,17 @@ def kv_read(call: KVReadCall) -> str:
     found = found or wrong_shape("sums_expected", call.sums_expected, call.sums.shape)
     if not found and call.sums.shape[:1] != call.pages.shape:
         found = f"sums is {list(call.sums.shape)}, expected {call.pages.numel()} entries"
-    return found
+    return found or _prefixes(call)
+
+
+def _prefixes(call: KVReadCall) -> str:
+    prefixes, expected = call.prefixes, call.prefixes_expected
+    if prefixes is None and expected is None:
+        return ""
+    if prefixes is None or expected is None:
+        return "prefixes has no pair, expected both prefixes and prefixes_expected, or neither"
+    found = not_integer(prefixes=prefixes, prefixes_expected=expected)
+    found = found or wrong_axes(2, prefixes=prefixes)
+    shape = (call.pages.numel(), prefixes.shape[1] if not found else 0)
+    found = found or wrong_shape("prefixes", prefixes, shape)
+    return found or wrong_shape("prefixes_expected", expected, shape)

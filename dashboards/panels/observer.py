@@ -145,6 +145,20 @@ DASHBOARD = Dashboard(
                     width=12,
                 ),
                 Panel(
+                    id="journal_dropped",
+                    title="Lines that the disk did not take",
+                    title_zh="磁盘拒收的日志行",
+                    description="Lines and snapshots of failures that are lost, in the range "
+                    "shown: the disk is full or broken. Serving goes on.",
+                    unit=Unit.NUMBER,
+                    queries=(increase(metrics.JOURNAL_DROPPED, legend="lost"),),
+                    kind=Kind.STAT,
+                    no_value="No hub is scraped: is Prometheus given the address of /sd?",
+                    runbook="journal_archive_failing",
+                    thresholds=ANY_IS_BAD,
+                    width=12,
+                ),
+                Panel(
                     id="archive_failures",
                     title="Archiving that failed",
                     title_zh="归档失败",

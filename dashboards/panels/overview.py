@@ -212,6 +212,33 @@ DASHBOARD = Dashboard(
                     thresholds=(Threshold(0.2, Level.BAD),),
                 ),
                 Panel(
+                    id="client_backlog",
+                    title="Waiting for clients that do not read",
+                    title_zh="客户端未读积压",
+                    description="Bytes that wait in the kernel for clients of running streams "
+                    "whose window is closed. After five seconds such a stream is ended.",
+                    unit=Unit.BYTES,
+                    queries=(total(metrics.CLIENT_BACKLOG, legend="waiting"),),
+                    kind=Kind.TIMESERIES,
+                    no_value="No gateway is scraped",
+                    runbook="error_budget_burn_slow",
+                ),
+                Panel(
+                    id="clients",
+                    title="Clients dropped, answers given again",
+                    title_zh="断开的客户端与重放的回答",
+                    description="Streams that were ended because nobody read them, and requests "
+                    "that were answered with an earlier answer of their Idempotency-Key.",
+                    unit=Unit.NUMBER,
+                    queries=(
+                        increase(metrics.CLIENTS_DROPPED, legend="dropped"),
+                        increase(metrics.IDEMPOTENT_REPLAYS, legend="given again"),
+                    ),
+                    kind=Kind.TIMESERIES,
+                    no_value="No gateway is scraped",
+                    runbook="error_budget_burn_slow",
+                ),
+                Panel(
                     id="tokens",
                     title="Tokens",
                     title_zh="词元吞吐",

@@ -48,12 +48,14 @@ BuiltinExperiment = Annotated[
 AllowedFaults = Annotated[
     list[FaultId], Field(min_length=1, json_schema_extra={"uniqueItems": True})
 ]
+_FELT = ("actor.", "host.", "kv.eviction_storm", "load.")
 _GENTLE = tuple(
     one.id
     for one in faults().values()
-    if one.scope in (Scope.WORKER, Scope.CLIENT) and not one.id.startswith("host.")
+    if one.scope in (Scope.WORKER, Scope.CLIENT) and not one.id.startswith(_FELT)
 )
-"""What is allowed unless said otherwise: nothing that takes a process, a pod or a host's memory."""
+"""What is allowed unless said otherwise: nothing that takes a process, a pod, a host's memory or
+the places of other people's requests, and nothing that slows them."""
 
 
 def _with_protected(names: list[str]) -> list[str]:

@@ -11,7 +11,9 @@ from tocsin.core.clock import SystemClock
 from tocsin.core.errors import SpecError
 from tocsin.core.terms import Profile
 from tocsin.ray_jobs.commands.chaos_compare import compare
+from tocsin.ray_jobs.commands.chaos_crash_paths import crash_paths
 from tocsin.ray_jobs.commands.chaos_export import export
+from tocsin.ray_jobs.commands.chaos_matrix import matrix
 from tocsin.ray_jobs.commands.chaos_remote import (
     ARCHIVE_LIMIT_MIB,
     START_TIMEOUT_S,
@@ -31,6 +33,7 @@ from tocsin.ray_jobs.commands.chaos_replay import replay
 from tocsin.ray_jobs.commands.chaos_serve import serve
 from tocsin.ray_jobs.commands.chaos_shrink import shrink
 from tocsin.ray_jobs.commands.chaos_sim import TINY, Sim, SimModel, run_simulated
+from tocsin.ray_jobs.commands.chaos_soak import soak
 from tocsin.ray_jobs.commands.chaos_swarm import swarm
 from tocsin.ray_jobs.commands.edge import one_line, terminated_as_interrupt
 
@@ -44,6 +47,9 @@ chaos_app.command()(one_line(serve))
 chaos_app.command()(one_line(replay))
 chaos_app.command()(one_line(shrink))
 chaos_app.command()(one_line(swarm))
+chaos_app.command()(one_line(matrix))
+chaos_app.command()(one_line(crash_paths))
+chaos_app.command()(one_line(soak))
 
 Spec = Annotated[str, typer.Argument(help="name of a built-in experiment, or path of a YAML file")]
 Seed = Annotated[int | None, typer.Option(help="instead of the experiment's own")]

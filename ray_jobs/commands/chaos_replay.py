@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 Run = Annotated[
     str, typer.Argument(help="folder of a run, or RUN#N for its violation N", metavar="RUN[#N]")
 ]
+REPRODUCED_LEAST = 0.95
+"""Share of several replays that must come to the same, 19 of 20; in simulation all must."""
 
 
 def replay(
@@ -17,6 +19,10 @@ def replay(
     on: Annotated[
         str, typer.Option(help="URL of an application that is served already; not for simulations")
     ] = "",
+    times: Annotated[
+        int,
+        typer.Option(min=1, help="so often; 0: 19 of 20 came to the same"),
+    ] = 1,
 ) -> None:
     """Run a recorded plan again; with #N, 0 if that violation occurs again and 1 if not.
 
@@ -26,10 +32,21 @@ def replay(
 
     one = recorded_run(run)
     same_plan(one)
-    raise typer.Exit(_simulated(one) if one.simulated else _served(one, on))
+    if times == 1:
+        _, code = _simulated(one) if one.simulated else _served(one, on)
+        raise typer.Exit(code)
+    same = 0
+    for number in range(times):
+        came, _ = _simulated(one) if one.simulated else _served(one, on)
+        same += came
+        typer.echo(f"{number + 1} of {times}: {'the same' if came else 'another'} end")
+    typer.echo(f"{same} of {times} replays came to the same")
+    least = 1.0 if one.simulated else REPRODUCED_LEAST
+    raise typer.Exit(0 if same >= least * times else 1)
 
 
-def _simulated(one: "Recorded") -> int:
+def _simulated(one: "Recorded") -> tuple[bool, int]:
+    """Whether it came to the same, and the exit code of a single replay."""
     from tocsin.chaos.judge import judge
     from tocsin.chaos.progress_view import progress_view
     from tocsin.chaos.store import load_case
@@ -47,19 +64,19 @@ def _simulated(one: "Recorded") -> int:
         recorded=one.case,
     )
     if done.run_dir is None:
-        return done.exit_code
+        return False, done.exit_code
     equal = not done.difference
     typer.echo(f"digest {done.digest[:16]}: {'equal' if equal else f'unequal: {done.difference}'}")
     if not equal:
-        return EXIT_INVALID
+        return False, EXIT_INVALID
     if one.number is None:
-        return done.exit_code
+        return True, done.exit_code
     occurred, words = told_again(one, judge(load_case(done.run_dir)), exact=True)
     typer.echo(words)
-    return EXIT_PASS if occurred else EXIT_FAIL
+    return occurred, EXIT_PASS if occurred else EXIT_FAIL
 
 
-def _served(one: "Recorded", on: str) -> int:
+def _served(one: "Recorded", on: str) -> tuple[bool, int]:
     """In Ray the same plan comes to the same kind of end, not to the same bytes."""
     from tocsin.chaos.judge import judge
     from tocsin.chaos.store import load_case
@@ -80,8 +97,10 @@ def _served(one: "Recorded", on: str) -> int:
         from tocsin.ray_jobs.chaos_run import chaos_run
 
         code = chaos_run(one.case.spec, one.store, 0, one.arguments)
-    if one.number is None or latest.resolve() == before:
-        return code
+    if latest.resolve() == before:
+        return False, code
+    if one.number is None:
+        return code == one.verdict.exit_code, code
     occurred, words = told_again(one, judge(load_case(latest.resolve())), exact=False)
     typer.echo(words)
-    return EXIT_PASS if occurred else EXIT_FAIL
+    return occurred, EXIT_PASS if occurred else EXIT_FAIL

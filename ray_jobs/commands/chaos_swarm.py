@@ -15,6 +15,9 @@ def swarm(
         "store/swarm"
     ),
     model: SimModel = TINY,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="run each twice and compare the digests; 3: some differ")
+    ] = False,
 ) -> None:
     """Simulate N drawn experiments, after those that were kept; 0 when all pass, else 1.
 
@@ -27,14 +30,20 @@ def swarm(
 
     from tocsin.chaos.judge import judge
     from tocsin.chaos.spec import Experiment
-    from tocsin.chaos.verdict import RunVerdict
+    from tocsin.chaos.verdict import EXIT_INVALID, RunVerdict
+    from tocsin.ray_jobs.sim.digest import history_digest
     from tocsin.ray_jobs.sim.simulate import Simulator
     from tocsin.ray_jobs.sim.swarm import fly, refly
 
     simulator = Simulator(model)
+    compared: dict[str, bool] = {}
 
     def judged(experiment: Experiment) -> RunVerdict:
-        return judge(simulator.conduct(experiment))
+        case = simulator.conduct(experiment)
+        if twice:
+            again = history_digest(simulator.conduct(experiment))
+            compared[experiment.name] = again == history_digest(case)
+        return judge(case)
 
     table = Table(box=None)
     for name in ("run", "faults", "verdict", "fired", "seen", "silent", "what happened"):
@@ -54,4 +63,12 @@ def swarm(
     for path in sorted({one.kept for one in failed if one.kept}):
         typer.echo(f"kept: {path}; again: tocsin chaos run {path} --sim")
     typer.echo(f"{count} new runs, {len(known)} kept ones; {len(failed)} did not pass; seed {seed}")
+    if twice:
+        other = [name for name, equal in compared.items() if not equal]
+        typer.echo(
+            f"{len(compared) - len(other)} of {len(compared)} digests are equal the second time"
+            + (f"; not those of {', '.join(other)}" if other else "")
+        )
+        if other:
+            raise typer.Exit(EXIT_INVALID)
     raise typer.Exit(1 if failed else 0)

@@ -22,6 +22,13 @@ _SERVICE = {
     EventKind.REPLICA_DOWN: "service.actor_down",
     EventKind.REPLICA_STALLED: "service.heartbeat",
     EventKind.BACKEND_ERROR: "service.backend_error",
+    EventKind.REPLICA_SLOW: "service.straggler",
+    EventKind.CLOCK_MOVED: "service.clock",
+    EventKind.START_FAILED: "service.start",
+    EventKind.CONTROL_DOWN: "service.control_plane",
+    EventKind.ROAD_SLOW: "service.latency",
+    EventKind.ROAD_LOST: "service.reachable",
+    EventKind.CONNECTION_BROKEN: "service.connection",
 }
 
 

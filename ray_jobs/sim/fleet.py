@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from tocsin.core.clock import Clock
 from tocsin.core.draw import draw_below
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
-from tocsin.core.virtual import VirtualClock
 from tocsin.ray_jobs.sim.core import Core, Report, Sink
 from tocsin.ray_jobs.sim.replica import Pace, Replica
 
@@ -39,7 +39,7 @@ class Fleet:
 
     wanted: int
     build: Build
-    clock: VirtualClock
+    clock: Clock
     pace: Pace
     seed: int
     replicas: dict[str, Replica] = field(default_factory=dict)

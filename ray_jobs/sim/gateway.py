@@ -137,7 +137,7 @@ class Gateway:
             body = (ChatBody if chat else CompletionBody).model_validate(request.body)
         except ValidationError as error:
             raise _RejectedError(400, validation_message(error.errors())) from None
-        prompt_ids, most = self._prompt(body)
+        prompt_ids, most = self._prompt(body, request.request_id)
         room = self.options.max_length - len(prompt_ids)
         most = most or max(1, min(_DEFAULT_MAX_TOKENS, room))
         complaint = self.prompting.complaint(prompt_ids, most)
@@ -166,11 +166,20 @@ class Gateway:
         )
         return generation, answer
 
-    def _prompt(self, body: ChatBody | CompletionBody) -> tuple[tuple[int, ...], int | None]:
+    def _prompt(
+        self, body: ChatBody | CompletionBody, request_id: str
+    ) -> tuple[tuple[int, ...], int | None]:
         """Token ids of a body, and how many it asks for."""
         if isinstance(body, ChatBody):
             messages = [message.plain() for message in body.messages]
-            return self.prompting.chat(messages), body.max_completion_tokens or body.max_tokens
+            try:
+                prompt_ids = self.prompting.chat(messages)
+            except SpecError as error:
+                raise _RejectedError(400, str(error)) from None
+            found = list(self.prompting.control_tokens(messages))
+            if found:
+                self._tell(EventKind.PROMPT_ESCAPED, request_id, control_tokens=found)
+            return prompt_ids, body.max_completion_tokens or body.max_tokens
         prompt: Any = body.prompt
         if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
             prompt = prompt[0]
@@ -219,11 +228,10 @@ class Gateway:
         self.fleet.lost(replica, why)
 
     async def _resumed(self, request_id: str, tokens: int, why: str) -> None:
-        data = {"tokens": tokens, "why": why}
-        event = Event(
-            EventKind.REQUEST_RESUMED, self._now_ns(), "gateway", -1, request_id, data=data
-        )
-        self.fleet.tell(event)
+        self._tell(EventKind.REQUEST_RESUMED, request_id, tokens=tokens, why=why)
+
+    def _tell(self, kind: EventKind, request_id: str, **data: Any) -> None:
+        self.fleet.tell(Event(kind, self._now_ns(), "gateway", -1, request_id, data=data))
 
     async def _hop(self, request: LoadRequest, way: str) -> None:
         pace = self.fleet.pace

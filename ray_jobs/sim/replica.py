@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin.core.clock import Clock
 from tocsin.core.draw import draw_unit
 from tocsin.core.errors import CapacityError, SpecError
 from tocsin.core.requests import FinishEvent, Request
-from tocsin.core.virtual import VirtualClock
 from tocsin.ray_jobs.sim.core import Core
 from tocsin.ray_jobs.wire import request_from_wire, step_event_to_wire
 
@@ -51,7 +51,7 @@ class Replica:
         name: str,
         node: str,
         core: Core,
-        clock: VirtualClock,
+        clock: Clock,
         pace: Pace,
         seed: int,
         broke: Callable[[str, str], None],

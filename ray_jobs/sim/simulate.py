@@ -25,7 +25,7 @@ from tocsin.ray_jobs.sim.replica import Pace
 from tocsin.ray_jobs.sim.strikes import why_not_simulated
 from tocsin.ray_jobs.sim.system import SimSystem
 
-_BY_A_PERSON = "was received"
+BY_A_PERSON = "was received"
 """How the reason of a run ends that a signal has stopped: nobody waits for a second one."""
 
 
@@ -146,7 +146,7 @@ def simulate(
 
     def learn(case: Case) -> dict[str, Any]:
         result.digest = history_digest(case)
-        if case.aborted.endswith(_BY_A_PERSON):
+        if case.aborted.endswith(BY_A_PERSON):
             return {}
         other = recorded or simulator.conduct(experiment, plan)
         if history_digest(other) == result.digest:

@@ -1,6 +1,7 @@
 """Faults on whole processes, done to simulated replicas: declared as in earnest, injected here."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -129,6 +130,8 @@ def why_not_simulated(fault: Fault, *, engine: bool) -> str:
     Args:
         engine: whether replicas step a real engine.
     """
+    if inspect.iscoroutinefunction(fault.inject):
+        return "simulated clients have no connections that could be cut, filled or made again"
     if fault.scope is Scope.CLIENT or fault.id in STRIKES:
         return ""
     if fault.scope is Scope.WORKER:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tocsin.chaos.spec import Experiment
+from tocsin.core.clock import Clock
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event, RequestRecord
 from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
@@ -32,14 +33,15 @@ class SimSystem:
         self,
         experiment: Experiment,
         model: SimModel,
-        clock: VirtualClock,
+        clock: Clock,
         pace: Pace | None = None,
         planted: Planted | None = None,
     ) -> None:
-        """Nothing runs before `drive`.
+        """Nothing runs before `drive` or `around`.
 
         Args:
             model: what replicas serve; the experiment's own is only what clients call it.
+            clock: virtual for `drive`, the real one for `around`.
             planted: changes each replica once it is built, for tests of the harness.
         """
         self._model, self._clock, self._planted = model, clock, planted
@@ -53,8 +55,15 @@ class SimSystem:
         torch.set_num_threads(self._options.threads)
 
     def drive(self, course: Coroutine[Any, Any, None]) -> None:
-        """Run a course from the birth of the replicas to its end, in virtual time."""
-        run_virtually(self._around(course), self._clock, seed=self._seed)
+        """Run a course from the birth of the replicas to its end, in virtual time.
+
+        Raises:
+            TypeError: the clock is not virtual.
+        """
+        if not isinstance(self._clock, VirtualClock):
+            course.close()
+            raise TypeError("sim: drive was called on a real clock; await `around` there")
+        run_virtually(self.around(course), self._clock, seed=self._seed)
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and that it is a simulation."""
@@ -144,7 +153,8 @@ class SimSystem:
     def _struck(self, status: OrderStatus) -> None:
         self._fleet.report(self._struck_replicas.get(status.occurrence, ""), status)
 
-    async def _around(self, course: Coroutine[Any, Any, None]) -> None:
+    async def around(self, course: Coroutine[Any, Any, None]) -> None:
+        """The course, with living replicas around it, on whatever loop runs this."""
         try:
             self._fleet.start()
             ticking = asyncio.create_task(self._tick_for_ever())

@@ -21,6 +21,13 @@ _SERVICE = {
     "service.actor_down": EventKind.REPLICA_DOWN,
     "service.heartbeat": EventKind.REPLICA_STALLED,
     "service.backend_error": EventKind.BACKEND_ERROR,
+    "service.straggler": EventKind.REPLICA_SLOW,
+    "service.clock": EventKind.CLOCK_MOVED,
+    "service.start": EventKind.START_FAILED,
+    "service.control_plane": EventKind.CONTROL_DOWN,
+    "service.latency": EventKind.ROAD_SLOW,
+    "service.reachable": EventKind.ROAD_LOST,
+    "service.connection": EventKind.CONNECTION_BROKEN,
 }
 
 
@@ -283,7 +290,7 @@ class FakeSystem:
             replica = next((one for one in self.fleet if one.replica == name), None)
             if status.state == "armed" and replica is not None and replica.alive:
                 due = replica.step >= order.after_step and order.kind not in self.wrong.never_fires
-                if due and not faults()[order.kind].scope.takes_replica:
+                if due and not faults()[order.kind].scope.alone:
                     self._fire(occurrence)
             elif status.state == "fired" and now_ns - status.fired_ns > self.heal_after_ns:
                 state = "unhealed" if order.kind in self.wrong.unhealed else "healed"
@@ -295,7 +302,7 @@ class FakeSystem:
 
     def _fire(self, occurrence: str) -> None:
         name, order = self.given[occurrence]
-        replica = next(one for one in self.fleet if one.replica == name)
+        replica = next((one for one in self.fleet if one.replica == name), None)
         now_ns = self.clock.now_ns()
         after = "0" if order.kind in self.wrong.no_evidence else "1"
         self.book[occurrence] = replace(
@@ -303,9 +310,9 @@ class FakeSystem:
             state="fired",
             evidence=Evidence("a place", "0", after),
             fired_ns=now_ns,
-            fired_step=replica.step,
+            fired_step=replica.step if replica is not None else -1,
         )
-        if order.kind in self.wrong.corrupts:
+        if order.kind in self.wrong.corrupts and replica is not None:
             replica.corrupt_from = replica.step
         if order.kind not in self.wrong.undetected:
             incident = self._alarm(name, faults()[order.kind].expect[0])

@@ -11,7 +11,7 @@ from tocsin.chaos.case import Case
 from tocsin.chaos.run import run
 from tocsin.chaos.spec_file import parse_experiment
 from tocsin.chaos.store import load_case
-from tocsin.core.faulting import Order
+from tocsin.core.faulting import Order, OrderStatus
 
 EXPECT = {"within": "300ms", "recover_within": "5s"}
 
@@ -137,3 +137,54 @@ def test_a_dead_process_takes_its_fault_with_it(tmp_path: Path) -> None:
     assert code == 0
     assert case.occurrences[0].state == "healed"
     assert "its process ended" in case.occurrences[0].error
+
+
+def test_an_order_whose_answer_was_lost_is_taken_back(tmp_path: Path) -> None:
+    """It got through and its fault is in force, although the controller was told otherwise."""
+
+    @dataclass(slots=True)
+    class Deaf(Sticky):
+        def arm(self, replica: str, order: Order) -> None:
+            FakeSystem.arm(self, replica, order)
+            self._fire(order.occurrence)
+            raise OSError("the answer was lost")
+
+    system = Deaf()
+    _, case = _run(tmp_path, system, faults=[_fault("w", "weight.bitflip", [5])])
+    assert {one.state for one in system.book.values()} == {"healed"}
+    assert case.occurrences[0].error == "the answer was lost"
+
+
+def test_readings_that_raise_do_not_keep_a_fault_from_being_taken_back(tmp_path: Path) -> None:
+    """The run breaks, and what it cannot look at it still takes back."""
+
+    @dataclass(slots=True)
+    class Blind(Sticky):
+        def orders(self) -> dict[str, OrderStatus]:
+            if any(one.state == "fired" for one in self.book.values()):
+                raise RuntimeError("the board does not answer")
+            return FakeSystem.orders(self)
+
+    system = Blind()
+    code, _ = _run(tmp_path, system, faults=[_fault("w", "weight.bitflip", [5])])
+    assert code == 4
+    assert {one.state for one in system.book.values()} == {"healed"}
+
+
+def test_taking_back_is_tried_again_until_it_gets_through(tmp_path: Path) -> None:
+    """The first two tries meet a line that is down."""
+    tries = []
+
+    @dataclass(slots=True)
+    class Flaky(Sticky):
+        def disarm(self, occurrence: str) -> None:
+            tries.append(occurrence)
+            if len(tries) < 3:
+                raise OSError("the line is down")
+            Sticky.disarm(self, occurrence)
+
+    system = Flaky()
+    code, case = _run(tmp_path, system, faults=[_fault("w", "weight.bitflip", [5])])
+    assert len(tries) == 3
+    assert case.occurrences[0].healed
+    assert code == 0

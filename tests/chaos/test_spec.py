@@ -104,6 +104,10 @@ def _fault(**changes: Any) -> list[dict[str, Any]]:
             ("faults[0].expect.within", "found '2'"),
         ),
         (
+            {"faults": _fault(expect={"reaction": "recompute, reload_weight"})},
+            ("faults[0].expect.reaction", "'reload_weight'", "did you mean 'reload_weights'"),
+        ),
+        (
             {"faults": _fault(expect={"detectors": ["nonsense"]})},
             ("faults[0].expect.detectors[0]", "nonsense"),
         ),

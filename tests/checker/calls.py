@@ -435,6 +435,15 @@ def kv_read(g: Generator, pages_a_row: tuple[int, ...], shared: int = 0) -> call
     )
 
 
+def taken_prefix(g: Generator, call: calls.KVReadCall) -> calls.KVReadCall:
+    """The same in the first step of a request whose shared pages come from the prefix index."""
+    tokens = integers(g, 5000, 8)
+    ends = torch.where(call.owners == -1, 4 * (call.first_positions // 16 + 1), 0)
+    call.prefixes = torch.where(torch.arange(8) < ends[:, None], tokens, -1)
+    call.prefixes_expected = call.prefixes.clone()
+    return call
+
+
 def weight(g: Generator, count: int) -> calls.WeightCall:
     sums = torch.randint(-(2**62), 2**62, (count,), generator=g)
     return calls.WeightCall(sums=sums, sums_expected=sums.clone())

@@ -392,6 +392,9 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ),
         ),
     ),
+    "state.prefix_tokens": (
+        _claims(Operator.KV_READ, "a prefix was taken", **_plain("prefixes", "prefixes_expected")),
+    ),
     "state.slot_mapping": (
         _claims(
             Operator.KV_UPDATE,

@@ -33,6 +33,7 @@ _LINEAR, _SWIGLU = (Operator.LINEAR, "plain"), (Operator.SWIGLU, "plain")
 _ATTENTION = (Operator.ATTENTION, "causal")
 _DECODE = (Operator.KV_UPDATE, "decode, mixed lengths, an idle row")
 _READ = (Operator.KV_READ, "mixed lengths")
+_TAKEN = (Operator.KV_READ, "a prefix was taken")
 _BATCH = (Operator.BATCH, "decode")
 _VARLEN = (Operator.FLASH_ATTN_VARLEN, "separate")
 
@@ -291,6 +292,12 @@ FAULTS: Mapping[str, Mapping[str, tuple[Place, Fault]]] = {
         "epoch": (_READ, moved("epochs", 0, 1)),
         "first position": (_READ, moved("first_positions", 1, 16)),
         "length": (_READ, moved("lengths", -1, -1)),
+    },
+    "state.prefix_tokens": {
+        "another token": (_TAKEN, moved("prefixes", 1, 1)),
+        "an earlier token": (_TAKEN, lambda call: call.prefixes[1, :1].add_(1)),
+        "a shorter prefix": (_TAKEN, lambda call: call.prefixes[1, -1:].fill_(-1)),
+        "no longer in the index": (_TAKEN, lambda call: call.prefixes[0].fill_(-1)),
     },
     "state.slot_mapping": {
         "off by one": (_DECODE, moved("slot_mapping", 0, 1)),

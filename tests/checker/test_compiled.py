@@ -19,6 +19,7 @@ Build = Callable[..., nn.Module]
 IDS = torch.arange(2, 26).view(3, 8)
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the compiler's own imports
     pytest.mark.skipif(not native.available(), reason="no compiler: the checks run in Python"),
 ]

@@ -16,6 +16,8 @@ from tocsin.core.calls import Call, ResidualCall, RMSNormCall, RopeCall, SwiGLUC
 from tocsin.core.errors import ContractError
 from tocsin.core.terms import Operator, Phase
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3")
 DTYPES = (torch.float32, torch.bfloat16)
 Build = Callable[..., nn.Module]

@@ -34,6 +34,7 @@ from tests.checker.calls import (
     rope,
     sampler,
     swiglu,
+    taken_prefix,
     tokenizer,
     trusted,
     trusted_logits,
@@ -172,6 +173,7 @@ VALID: Mapping[Operator, Mapping[str, Maker]] = {
         "one page": lambda g, d: kv_read(g, (1,)),
         "nothing in use": lambda g, d: kv_read(g, (0, 0)),
         "an idle row": lambda g, d: kv_read(g, (2, 0, 3)),
+        "a prefix was taken": lambda g, d: taken_prefix(g, kv_read(g, (3, 4, 2), shared=2)),
         "largest": lambda g, d: kv_read(g, (32,) * 8, shared=4),
     },
     Operator.BATCH: {

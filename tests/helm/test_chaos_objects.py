@@ -31,6 +31,8 @@ from tocsin.ray_jobs.cli import app
 from tocsin.ray_jobs.kube.lease import KubeLease
 from tocsin.ray_jobs.kube.pods import KubePods
 
+pytestmark = pytest.mark.slow
+
 F = "demo-tocsin"
 ONCE = with_chaos(kind="job", runOnce="monday")
 RAY_JOB = over(CLUSTER, with_chaos(kind="rayjob", runOnce="monday"))

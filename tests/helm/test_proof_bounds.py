@@ -190,6 +190,7 @@ def test_a_version_in_a_pod_template_would_be_seen(tmp_path: Path) -> None:
     assert {"stable.bump"} == {one.rule for one in found}
 
 
+@pytest.mark.release
 def test_chaos_in_every_form_moves_no_pod() -> None:
     """In both topologies; a driver in the head needs nothing of the pod that was not there."""
     found, tried = tuned(CHART, {"service": CASE})
@@ -197,6 +198,7 @@ def test_chaos_in_every_form_moves_no_pod() -> None:
     assert tried > 80
 
 
+@pytest.mark.release
 def test_a_form_of_chaos_that_makes_the_head_anew_is_seen(tmp_path: Path) -> None:
     """As when the head's token hangs on the kind."""
     copy = tmp_path / "chart"
@@ -271,12 +273,14 @@ def test_a_route_tree_is_walked_as_alertmanager_walks_it() -> None:
     assert receivers(config, {"y": "12"}) == ["d"]
 
 
+@pytest.mark.release
 def test_every_guard_of_the_templates_refuses_its_case() -> None:
     """A guard that no case trips is named: nobody can take one away unnoticed."""
     proof = refusals(CHART)
     assert [str(one) for one in proof.findings] == []
 
 
+@pytest.mark.release
 def test_a_guard_that_is_gone_is_missed(tmp_path: Path) -> None:
     """The same proof without one line of the templates."""
     copy = tmp_path / "chart"
@@ -288,6 +292,7 @@ def test_a_guard_that_is_gone_is_missed(tmp_path: Path) -> None:
     assert {one.where for one in refusals(copy).findings} == {"a small object store"}
 
 
+@pytest.mark.release
 def test_a_guard_that_no_case_can_trip_is_named() -> None:
     """Or the figure would say `63 of 66` and hold, and nobody would know which three."""
     proof = refusals(CHART)

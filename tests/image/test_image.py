@@ -117,7 +117,7 @@ def test_the_build_context_holds_the_program_and_little_else() -> None:
     assert not tops & {"tests", "docs", ".ci", "Makefile"}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.model
 @pytest.mark.timeout(1500)
 def test_the_image_builds(image: Sandbox) -> None:
@@ -129,7 +129,7 @@ def test_the_image_builds(image: Sandbox) -> None:
     assert models[0].parent.stat().st_mode & 0o005 == 0o005
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.model
 def test_the_commands_of_the_pods_are_on_the_path(image: Sandbox) -> None:
     """What KubeRay and the chart start, in a plain and in a login shell, as the image's user."""
@@ -141,7 +141,7 @@ def test_the_commands_of_the_pods_are_on_the_path(image: Sandbox) -> None:
         ], done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.model
 def test_a_plan_can_be_made_in_the_image(image: Sandbox) -> None:
     """The command line works without the repository, as a user who may write nowhere else."""
@@ -175,7 +175,7 @@ finally:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.model
 @pytest.mark.ray
 def test_the_image_serves_when_it_is_started(image: Sandbox) -> None:

@@ -15,7 +15,7 @@ from tocsin.helm.gate.manifest import Manifest
 from tocsin.helm.gate.render import render
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.ray,
     pytest.mark.model,
     pytest.mark.timeout(900),

@@ -151,12 +151,13 @@ async def test_a_poll_without_a_change_ends_by_itself(board: Board) -> None:
 async def test_a_restarted_replica_finds_the_switches_in_force_and_not_the_old_ones(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what is left of their time."""
-    now = [1000.0]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    """With what is left of their time, also when somebody sets the clock meanwhile."""
+    now, wall = [1000.0], [5e8]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "time", lambda: wall[0])
     await board.switch({"profile": "off", "ttl_s": 10.0, "reason": "r"})
     await board.switch({"profile": "guard", "ttl_s": 60.0, "reason": "r"})
-    now[0] += 20.0
+    now[0], wall[0] = now[0] + 20.0, wall[0] + 3600.0
     found = (await board.poll("new", -1))["switches"]
     assert [(s["order"]["profile"], s["left_s"]) for s in found] == [("guard", 40.0)]
 

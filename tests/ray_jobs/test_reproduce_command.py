@@ -22,6 +22,8 @@ from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.repros import INDEX, write_repros
 from tocsin.ray_jobs.stack import build
 
+pytestmark = pytest.mark.slow
+
 
 def tocsin(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))

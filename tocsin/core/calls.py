@@ -248,6 +248,9 @@ class KVReadCall(Call):
         owners, epochs, first_positions, lengths: the tags of the pages.
         owners_expected, epochs_expected, first_positions_expected, lengths_expected: what the
             rows' tables say; an owner of -1 in a tag marks a page shared through the prefix index.
+        prefixes: [n,L] all tokens up to the end of a shared page as it was written with, -1 beyond
+            them; prefixes_expected: of its row's own prompt. None where no row has just taken
+            pages from the prefix index.
     """
 
     operator: ClassVar[Operator] = Operator.KV_READ
@@ -263,6 +266,8 @@ class KVReadCall(Call):
     first_positions_expected: Tensor
     lengths: Tensor
     lengths_expected: Tensor
+    prefixes: Tensor | None = None
+    prefixes_expected: Tensor | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,12 +11,36 @@ class Scope(StrEnum):
     WORKER = "worker"  # in the serving process, at a seam, under a lease
     PROCESS = "process"  # on the process, by a chaos actor of its node
     POD = "pod"  # on the pod of a replica, by the run itself through the Kubernetes API
-    CLIENT = "client"  # a request that no honest client would send
+    NODE = "node"  # on the Ray node of a replica, by a chaos actor of the head
+    CLUSTER = "cluster"  # on Ray itself, in a cluster of the run's own
+    NETWORK = "network"  # on the road between the run's own load and the service
+    SIDE = "side"  # beside the replicas of this machine: metrics, what is written; serving goes on
+    CLIENT = "client"  # a request that no honest client would send, or how clients ask and leave
 
     @property
     def takes_replica(self) -> bool:
         """A replica is away while it lasts: all others must be well, and no other fault begins."""
-        return self in (Scope.PROCESS, Scope.POD)
+        return self in (Scope.PROCESS, Scope.POD, Scope.NODE)
+
+    @property
+    def takes_all(self) -> bool:
+        """It is aimed at no replica, and all of them may feel it: no other fault begins."""
+        return self in (Scope.CLUSTER, Scope.NETWORK)
+
+    @property
+    def outside(self) -> bool:
+        """It is struck from outside the replicas, by order."""
+        return self.alone or self is Scope.SIDE
+
+    @property
+    def aimless(self) -> bool:
+        """It is aimed at no replica."""
+        return self in (Scope.CLIENT, Scope.SIDE) or self.takes_all
+
+    @property
+    def alone(self) -> bool:
+        """No other fault begins while it lasts, and it is struck from outside the replicas."""
+        return self.takes_replica or self.takes_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,22 @@ class EventKind(StrEnum):
     REPLICA_DOWN = "replica_down"  # detector service.actor_down
     REPLICA_STALLED = "replica_stalled"  # detector service.heartbeat
     REPLICA_RESUMED = "replica_resumed"
+    REPLICA_SLOW = "replica_slow"  # detector service.straggler; data: step_ms, usual_ms
+    REPLICA_STEADY = "replica_steady"
+    CLOCK_MOVED = "clock_moved"  # detector service.clock; data: seconds
+    START_FAILED = "start_failed"  # detector service.start; data: error; told by who did not start
+    CONTROL_DOWN = "control_down"  # detector service.control_plane; subject "cluster"
+    CONTROL_UP = "control_up"
+    ROAD_SLOW = "road_slow"  # detector service.latency; subject "network"
+    ROAD_LOST = "road_lost"  # detector service.reachable; subject "network"
+    ROAD_CLEAR = "road_clear"
+    CONNECTION_BROKEN = "connection_broken"  # detector service.connection; as a client saw it
+    METRICS_LOST = "metrics_lost"  # detector service.metrics; subject "side"
+    METRICS_BACK = "metrics_back"
+    ALERTS_LATE = "alerts_late"  # detector service.alerts; subject "side"
+    ALERTS_SENT = "alerts_sent"
+    TRACES_LOST = "traces_lost"  # detector service.traces; subject "side"; data: by, spans
+    LOGS_LOST = "logs_lost"  # detector service.logs; subject "side"; data: by, lines
     CHECK_FAILED = "check_failed"  # one a Failure: data = the journal record
     BREAKER = "breaker"  # data: operator, backend, before, after, reason
     BACKEND_ERROR = "backend_error"  # detector service.backend_error
@@ -19,7 +35,9 @@ class EventKind(StrEnum):
     WEIGHT_REPAIRED = "weight_repaired"
     REQUEST_RECOMPUTED = "request_recomputed"
     REQUEST_PREEMPTED = "request_preempted"
+    LOAD_SHED = "load_shed"  # data: on; requests are preempted faster than they end
     REQUEST_RESUMED = "request_resumed"  # by the gateway, on another replica
+    PROMPT_ESCAPED = "prompt_escaped"  # detector service.template; data: control_tokens
     REQUEST_REJECTED = "request_rejected"  # before admission: an explicit 4xx
     REQUEST_REFUSED = "request_refused"  # after admission: an explicit error with a failure id
     DEGRADED = "degraded"  # data: reason, on
@@ -33,6 +51,7 @@ class EventKind(StrEnum):
     RESOURCES = "resources"  # of one replica: data when ("before", "after"), rss_bytes, fds, …
     PAGES_FREED = "pages_freed"  # of a cancelled request; data: pages, steps since the cancel
     ALERT_SENT = "alert_sent"  # data: alert, priority, route, incident, run, repro, result
+    CLIENT_DROPPED = "client_dropped"  # by the gateway: it did not read; data: backlog_bytes
     LOGITS = "logits"  # of a sampled step; data: index of the token, crc of the top logits
 
 
@@ -91,6 +110,7 @@ class RequestRecord:
         degraded: labels of the answer (header and body agree), empty when none.
         attempts: replicas that worked on it, in order.
         retry_after: the header of that name; empty: there was none; None: nobody looked.
+        replayed: it is the answer to an earlier request with the same idempotency key.
     """
 
     request_id: str
@@ -114,6 +134,7 @@ class RequestRecord:
     attempts: tuple[str, ...] = ()
     malformed: str = ""
     retry_after: str | None = None
+    replayed: bool = False
 
     @property
     def tokens(self) -> tuple[int, ...]:

@@ -246,6 +246,24 @@ REPLICA_UP = Metric(
     "1 while a replica's process lives and steps, 0 for five minutes after it is lost",
     ("model", "replica"),
 )
+CLIENT_BACKLOG = Metric(
+    "tocsin_client_backlog_bytes",
+    _GAUGE,
+    "Bytes that wait at this gateway's host for clients of running streams that do not read",
+    ("model",),
+)
+CLIENTS_DROPPED = Metric(
+    "tocsin_clients_dropped_total",
+    _COUNTER,
+    "Streams that were ended because their clients did not read",
+    ("model",),
+)
+IDEMPOTENT_REPLAYS = Metric(
+    "tocsin_idempotent_replays_total",
+    _COUNTER,
+    "Requests that were answered with the answer to an earlier one of the same Idempotency-Key",
+    ("model",),
+)
 
 # --- memory ---
 KV_USAGE = Metric(
@@ -323,6 +341,11 @@ LOG_RECORDS = Metric(
     "Failure records by what the journal did with them",
     ("operator", "decision"),
     {"decision": DECISIONS},
+)
+JOURNAL_DROPPED = Metric(
+    "tocsin_journal_dropped_total",
+    _COUNTER,
+    "Lines and snapshots of failures that the disk did not take",
 )
 JOURNAL_BYTES = Metric("tocsin_journal_bytes", _GAUGE, "Disk that a node's journal takes up")
 ARCHIVE_LAG = Metric(

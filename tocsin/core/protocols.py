@@ -64,6 +64,10 @@ class PageStore(Protocol):
 
     data: Tensor
     page_size: int
+    prefix_index: dict[tuple[int, ...], int]
+    """Page of each known prefix, by all its tokens; a fault may misdirect it."""
+    limit: int | None
+    """Pages that may be in use at a time, None: all of them; for faults alone."""
 
     def tag(self, page: int) -> PageTag:
         """Who the page belongs to."""
@@ -91,6 +95,24 @@ class PageStore(Protocol):
 
     def recount(self, page: int, tag: PageTag) -> None:
         """Take a miscounted page out of the free ones and tag it as before, if it is still free."""
+        ...
+
+    def prefix(self, page: int) -> tuple[int, ...]:
+        """All tokens up to the end of a page of the prefix index; empty for any other page."""
+        ...
+
+    def mislay(self, request_id: str, count: int) -> tuple[int, ...]:
+        """Count so many free pages as an ended request's, as a missed free leaves them.
+
+        For faults alone.
+
+        Returns:
+            The pages that are counted as its own now.
+        """
+        ...
+
+    def release(self, request_id: str) -> None:
+        """Let go of all pages of a request; their contents stay as they are."""
         ...
 
 

@@ -34,6 +34,9 @@ class LoadRequest:
         body: JSON body of the HTTP call; for an honest request it has `messages` or `prompt`.
         malformed: kind of malformation, empty for an honest request.
         cancel_after: cancel once this many tokens arrived; None: never.
+        idempotency_key: sent in the header of that name; empty: none is.
+        reads_every_s, slow_for_s: for so long the client takes so much time for each token, and
+            has room for next to nothing that it has not read; then it reads the rest at once.
     """
 
     request_id: str
@@ -44,6 +47,9 @@ class LoadRequest:
     max_new_tokens: int
     malformed: str = ""
     cancel_after: int | None = None
+    idempotency_key: str = ""
+    reads_every_s: float = 0.0
+    slow_for_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ CROSSING_CHECKS = (
     "memory.cu_seqlens",
     "state.page_epoch",
     "state.page_owner",
+    "state.prefix_tokens",
     "state.slot_mapping",
 )
 """Checks of which one alarm is a sign that a request met another's data: it pages at count 1.

@@ -16,7 +16,8 @@ from tocsin.core.seams import Log, Seams
 from tocsin.core.terms import Operator
 from tocsin.engine.fused import operators
 from tocsin.engine.noted import sums_of_step
-from tocsin.engine.pages import PagePool, word_sums
+from tocsin.engine.pages import PagePool
+from tocsin.engine.word_sums import word_sums
 from tocsin.engine.written import Places, WrittenSums
 
 

@@ -8,6 +8,12 @@ BACKENDS = ("flash", "sdpa", "math")
 """Attention backends from the preferred one to the last resort."""
 
 
+_AT_LEAST_ONE = (
+    *("slots", "page_size", "pages", "max_model_len", "prefill_chunk", "queue_max"),
+    "audit_steps",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """All that decides an answer's bits besides the model: the same configuration, the same bits.
@@ -26,6 +32,7 @@ class EngineConfig:
             just shared and those of a request that is about to end; None: all pages of the rows,
             with the native operators while attention's copy of them is made, else before the step.
         recomputes_max: how often one request is recomputed before it is refused.
+        audit_steps: steps from one audit of the page books to the next; a large pool waits longer.
     """
 
     slots: int = 8
@@ -39,6 +46,7 @@ class EngineConfig:
     torch_threads: int | None = None
     recomputes_max: int = 8
     kv_scrub_pages: int | None = None
+    audit_steps: int = 32
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -46,7 +54,7 @@ class EngineConfig:
         Raises:
             SpecError: a number is out of range.
         """
-        for name in ("slots", "page_size", "pages", "max_model_len", "prefill_chunk", "queue_max"):
+        for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise SpecError(
                     f"engine: {name} is {getattr(self, name)}, expected at least 1; raise it"

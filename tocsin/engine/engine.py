@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tocsin.core.clock import Clock, SystemClock
+from tocsin.core.clock import Clock, SystemClock, is_real
 from tocsin.core.errors import BackendError, CapacityError, SpecError
 from tocsin.core.history import Event, EventKind
 from tocsin.core.protocols import BackendChoice, Gate, Sink
@@ -25,10 +25,13 @@ from tocsin.engine.config import EngineConfig
 from tocsin.engine.gate import FixedChoice, OpenGate
 from tocsin.engine.ledger import Ledger
 from tocsin.engine.memory import MemoryReader
+from tocsin.engine.pace import Stopwatch
 from tocsin.engine.pages import PagePool
+from tocsin.engine.scheduler import DECODE
 from tocsin.engine.scrub import PageScrub
 from tocsin.engine.sequence import Sequence
 from tocsin.engine.step import STEP_ERRORS, Attempt, Parts
+from tocsin.engine.upkeep import Aside, Upkeep
 
 
 class NoSink:
@@ -97,6 +100,8 @@ class ReferenceEngine:
             self.config, self.pages, sink or NoSink(), clock or SystemClock(), replica
         )
         self._scheduler = self._ledger.scheduler
+        self._upkeep = Upkeep(self._ledger, self.seams, self.config.audit_steps)
+        self._stopwatch = Stopwatch(self._ledger.clock, real=is_real(self._ledger.clock))
         self._inbox: deque[Sequence] = deque()
         self._cancelled: deque[tuple[str, int]] = deque()  # request, step of the cancel
         self._to_preempt: deque[str] = deque()
@@ -133,6 +138,15 @@ class ReferenceEngine:
         self._parts.gate = gate
 
     @property
+    def aside(self) -> Aside | None:
+        """Who hears of what concerns no row of a step, lost pages say; None: nobody."""
+        return self._upkeep.aside
+
+    @aside.setter
+    def aside(self, aside: Aside | None) -> None:
+        self._upkeep.aside = aside
+
+    @property
     def has_work(self) -> bool:
         """Whether the next `step` would do or report anything."""
         return bool(self._inbox or self._cancelled or self._ledger.sequences)
@@ -147,10 +161,12 @@ class ReferenceEngine:
         validate(request, self.config, self._parts.vocab_size)
         with self._lock:
             waiting = len(self._inbox) + len(self._scheduler.waiting)
-            if waiting >= self.config.queue_max:
+            most = self.config.queue_max
+            if self._scheduler.careful:  # while pages change hands too fast: not a queue as well
+                most = min(most, self.config.slots)
+            if waiting >= most:
                 raise CapacityError(
-                    f"engine: {waiting} requests wait, expected fewer than "
-                    f"{self.config.queue_max}; try again later"
+                    f"engine: {waiting} requests wait, expected fewer than {most}; try again later"
                 )
             if request.request_id in self._ledger.sequences:
                 raise SpecError(
@@ -186,6 +202,7 @@ class ReferenceEngine:
         self._ledger.step += 1
         attempt = Attempt(self._parts, plan, self._ledger.step, self.choice.choose())
         gate = self._parts.gate
+        self._stopwatch.start()
         gate.open(attempt)
         error: Exception | None = None
         try:
@@ -201,6 +218,8 @@ class ReferenceEngine:
             if sequence is not None:
                 self._ledger.settle(attempt, row, sequence, settlement, error, events)
         self._ledger.recompute_others()
+        quiet = plan.kind == DECODE and error is None and not settlement.failures
+        self._upkeep.after_step(self._stopwatch.stop_s() if quiet else None)
         return tuple(events)
 
     def request(self, request_id: str) -> Request | None:
@@ -230,7 +249,11 @@ class ReferenceEngine:
 
     def audit(self) -> dict[str, Any]:
         """Page conservation as data of a PAGE_AUDIT event."""
-        return {**self.pages.audit(), "running": len(self._scheduler.running)}
+        found = self.pages.audit()
+        gone = [one for one in self.pages.running() if one not in self._ledger.sequences]
+        problems = [*found["problems"], *(f"{one}: holds pages and is not here" for one in gone)]
+        running = len(self._scheduler.running)
+        return {**found, "conserved": not problems, "problems": problems, "running": running}
 
     # --- between steps ---
 
@@ -262,6 +285,7 @@ class ReferenceEngine:
         """Once each time that the engine falls idle."""
         if not self._idle_audited and not self._ledger.sequences:
             self._idle_audited = True
+            self._upkeep.at_rest()
             self._ledger.tell(EventKind.PAGE_AUDIT, None, **self.audit())
 
     def _serving(self) -> str:

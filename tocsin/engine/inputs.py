@@ -144,6 +144,7 @@ def kv_read(inputs: StepInputs, pool: PagePool, due: Collection[int] | None = No
         at = [index for index, one in enumerate(found) if one[1] in due]
         if at:
             sums[at] = pool.read_sums([found[index][1] for index in at]).flatten(1)
+    prefixes = _prefixes(inputs, pool, found)
     return KVReadCall(
         rows=len(inputs.rows),
         entry_rows=columns[0],
@@ -158,7 +159,35 @@ def kv_read(inputs: StepInputs, pool: PagePool, due: Collection[int] | None = No
         epochs_expected=columns[7],
         first_positions_expected=columns[8],
         lengths_expected=columns[9],
+        prefixes=prefixes[0],
+        prefixes_expected=prefixes[1],
     )
+
+
+def _prefixes(
+    inputs: StepInputs, pool: PagePool, found: list[tuple[int, ...]]
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Tokens that shared pages were written with, and those of the rows, [n,L] padded with -1.
+
+    Only in the first step of a request that took pages from the prefix index: no other step can
+    meet a prefix that is not its own, and this one is never a decode step.
+    """
+    if not any(sequence and sequence.adopted for sequence in inputs.rows):
+        return None, None
+    written: list[tuple[int, ...]] = []
+    expected: list[tuple[int, ...]] = []
+    for row, page, *_, owner_expected, _epoch, first, _length in found:
+        sequence = inputs.rows[row]
+        shared = owner_expected == OWNER_SHARED and sequence is not None and sequence.adopted
+        end = first + pool.page_size
+        written.append(pool.prefix(page) if shared else ())
+        expected.append(sequence.request.prompt_ids[:end] if shared and sequence else ())
+    width = max(map(len, (*written, *expected)), default=0)
+    table = torch.tensor(
+        [[*tokens, *[-1] * (width - len(tokens))] for tokens in (*written, *expected)],
+        dtype=torch.int64,
+    ).view(2, len(found), width)
+    return table[0], table[1]
 
 
 def as_read(call: KVReadCall, changed: Tensor, page_size: int) -> KVReadCall:

@@ -21,6 +21,7 @@ class Ledger:
     Attributes:
         sequences: by request id, waiting ones included.
         step: number of steps begun so far.
+        completed: requests that came to the end of their answer.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Ledger:
         self.sink, self.clock = sink, clock
         self.sequences: dict[str, Sequence] = {}
         self.scheduler = Scheduler(config, pool, self.preempted)
-        self.step = self.preemptions = self.released = self.unverified = 0
+        self.step = self.preemptions = self.released = self.unverified = self.completed = 0
         self._replica = replica
 
     def settle(
@@ -142,6 +143,7 @@ class Ledger:
         """The request is over; `told`: the gate has already said that it refused it."""
         self.scheduler.leave(sequence)
         del self.sequences[sequence.request_id]
+        self.completed += finish.complete
         events.append(
             FinishEvent(
                 request_id=sequence.request_id,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tocsin.engine.fused import Operators
-from tocsin.engine.pages import PagePool, word_sums
+from tocsin.engine.pages import PagePool
+from tocsin.engine.word_sums import word_sums
 from tocsin.engine.written import Places, WrittenSums, extended, marks_of
 
 FIELDS = ("key_sums", "value_low", "value_high", "key_reach", "value_sums", "value_norms")

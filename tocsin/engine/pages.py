@@ -3,9 +3,8 @@
 Axes: P pages · B page size · n pages asked for. Page 0 is the null page, which idle slots read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from tocsin.core.errors import CapacityError, ContractError
 from tocsin.core.protocols import PageTag
+from tocsin.engine.word_sums import word_sums
 
 SHARED = "shared"
 NULL_PAGE = 0
@@ -59,6 +59,8 @@ class PagePool:
         unsummed: slots (page * B + offset) written while nobody listened: they have no sum yet.
         unwritten: the state of no token, one number for each of the four.
         prefix_hits: pages taken from the prefix index so far.
+        prefix_index: page of each known prefix, by all its tokens; a fault may misdirect it.
+        limit: pages that may be in use at a time, None: all of them; only a fault sets it.
     """
 
     def __init__(
@@ -105,10 +107,11 @@ class PagePool:
         self.unsummed: set[int] = set()
         self.pages_total = pages
         self.prefix_hits = 0
+        self.limit: int | None = None
         self._pages = [_Page() for _ in range(pages + 1)]
         self._free = list(range(pages, 0, -1))
         self._tables: dict[str, list[Entry]] = {}
-        self._index: dict[tuple[int, ...], int] = {}
+        self.prefix_index: dict[tuple[int, ...], int] = {}
         self._cached: dict[int, None] = {}  # in the index, held by nobody, oldest first
 
     # --- what recovery and faults need: core.protocols.PageStore ---
@@ -168,6 +171,16 @@ class PagePool:
         state.owner, state.length = tag.owner, tag.length
         state.holders = dict.fromkeys(tag.holders)
 
+    def prefix(self, page: int) -> tuple[int, ...]:
+        """All tokens up to the end of a page of the prefix index; empty for any other page."""
+        return self._pages[page].key or ()
+
+    def mislay(self, request_id: str, count: int) -> tuple[int, ...]:
+        """Count so many free pages as an ended request's, as a missed free leaves them."""
+        for _ in range(min(count, len(self._free))):
+            self.allocate(request_id)
+        return self.table(request_id)
+
     # --- what the engine needs ---
 
     def read_sums(self, pages: Sequence[int]) -> Tensor:
@@ -183,19 +196,20 @@ class PagePool:
     @property
     def available(self) -> int:
         """Pages that can be given out: free ones, and cached ones that nobody holds."""
-        return len(self._free) + len(self._cached)
+        idle = len(self._free) + len(self._cached)
+        return idle if self.limit is None else max(0, min(idle, self.limit - self._used()))
 
     @property
     def usable(self) -> int:
         """Pages that are not kept out for good."""
-        return self.pages_total - sum(page.quarantined for page in self._pages)
+        usable = self.pages_total - sum(page.quarantined for page in self._pages)
+        return usable if self.limit is None else min(usable, self.limit)
 
     def counts(self) -> dict[str, int]:
         """Pages by state; they add up to `pages_total`."""
         quarantined = sum(page.quarantined for page in self._pages)
         free, cached = len(self._free), len(self._cached)
-        used = sum(bool(page.holders) for page in self._pages)
-        return {"free": free, "used": used, "cached": cached, "quarantined": quarantined}
+        return {"free": free, "used": self._used(), "cached": cached, "quarantined": quarantined}
 
     def allocate(self, request_id: str) -> int:
         """Append a private page to the request's table.
@@ -227,7 +241,7 @@ class PagePool:
         """
         found: list[int] = []
         for end in range(self.page_size, len(tokens), self.page_size):
-            page = self._index.get(tokens[:end])
+            page = self.prefix_index.get(tokens[:end])
             if page is None:
                 break
             found.append(page)
@@ -251,11 +265,11 @@ class PagePool:
         for index in range(min(computed, len(tokens)) // self.page_size):
             key = tokens[: (index + 1) * self.page_size]
             entry = table[index]
-            if entry.shared or key in self._index:
+            if entry.shared or key in self.prefix_index:
                 continue
             state = self._pages[entry.page]
             state.owner, state.key = SHARED, key
-            self._index[key] = entry.page
+            self.prefix_index[key] = entry.page
             table[index] = Entry(entry.page, entry.epoch, shared=True)
 
     def advance(self, request_id: str, length: int) -> None:
@@ -280,12 +294,16 @@ class PagePool:
     def quarantine(self, pages: Iterable[int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Zero the pages and give them back; one that does not hold zeros is kept out for good.
 
+        No prefix leads to them any more, also none that never should have.
+
         Returns:
             Requests whose tables pointed at the pages (they have lost all their pages and must be
             recomputed), and the pages that are kept out.
         """
         holders: dict[str, None] = {}
         taken = [page for page in dict.fromkeys(pages) if page != NULL_PAGE]
+        for key in [key for key, page in self.prefix_index.items() if page in taken]:
+            del self.prefix_index[key]
         for page in taken:
             holders.update(self._pages[page].holders)
             holders.update(dict.fromkeys(self._named_by(page)))  # a lost reference holds nothing
@@ -308,7 +326,7 @@ class PagePool:
     def drop_prefix_index(self) -> None:
         """Forget all cached prefixes; pages in use stay with their holders."""
         self.drop_cached(list(self._cached))
-        for page in list(self._index.values()):
+        for page in list(self.prefix_index.values()):
             self._forget(page)
 
     def drop_cached(self, pages: Iterable[int]) -> None:
@@ -325,17 +343,17 @@ class PagePool:
         for request_id, table in self._tables.items():
             for entry in table:
                 held.setdefault(entry.page, []).append(request_id)
-        problems = []
+        problems, unused = [], set(self._free)
         for page, state in enumerate(self._pages):
             if sorted(held.get(page, [])) != sorted(state.holders):
                 problems.append(f"page {page}: holders {sorted(state.holders)}")
             if len(state.holders) > 1 and state.owner != SHARED:
                 problems.append(f"page {page}: private to {state.owner} and held by others")
-            places = (page in self._free) + (page in self._cached) + bool(state.holders)
+            places = (page in unused) + (page in self._cached) + bool(state.holders)
             if page != NULL_PAGE and places + state.quarantined != 1:
                 problems.append(f"page {page}: is in {places} places")
         counts = self.counts()
-        if sum(counts.values()) != self.pages_total or len(set(self._free)) != len(self._free):
+        if sum(counts.values()) != self.pages_total or len(unused) != len(self._free):
             problems.append(f"pages: {counts} do not add up to {self.pages_total}")
         return {
             **counts,
@@ -343,6 +361,36 @@ class PagePool:
             "conserved": not problems,
             "problems": problems,
         }
+
+    def reclaim(self, live: Collection[str]) -> dict[int, str]:
+        """Give back every page that is counted for nobody who is there: a free was missed.
+
+        Args:
+            live: ids of the requests that wait or run.
+
+        Returns:
+            Of each page that was given back, who it was counted for; empty: for nobody at all.
+        """
+        found: dict[int, str] = {}
+        for request_id in [one for one in self._tables if one not in live]:
+            found.update(dict.fromkeys(self.table(request_id), request_id))
+            self.release(request_id)
+        named = {(entry.page, who) for who, table in self._tables.items() for entry in table}
+        unused = set(self._free)
+        for page, state in enumerate(self._pages):
+            if page == NULL_PAGE or page in unused or page in self._cached or state.quarantined:
+                continue
+            lost = [who for who in state.holders if (page, who) not in named]
+            if len(lost) == len(state.holders):
+                found[page] = ", ".join(lost)
+                self._forget(page)
+                self._give_back(page)
+            for who in lost:
+                state.holders.pop(who, None)
+        return found
+
+    def _used(self) -> int:
+        return sum(bool(page.holders) for page in self._pages)
 
     def _evict(self) -> None:
         """Free the cached page that was used longest ago."""
@@ -360,7 +408,8 @@ class PagePool:
         """Take a page out of the prefix index."""
         state = self._pages[page]
         if state.key is not None:
-            del self._index[state.key]
+            if self.prefix_index.get(state.key) == page:
+                del self.prefix_index[state.key]
             state.key = None
 
     def _named_by(self, page: int) -> list[str]:
@@ -375,28 +424,3 @@ class PagePool:
         state = self._pages[page]
         state.owner, state.holders, state.length = "", {}, 0
         self._free.append(page)
-
-
-def word_sums(rows: Tensor) -> Tensor:
-    """Sum of each row's 64-bit words, each times an odd number of its own, modulo 2^64.
-
-    Odd factors lose no bit of any word, and unequal ones tell which word is where: two that
-    change places change the sum.
-
-    Args:
-        rows: [...,width] contiguous, a whole number of words each.
-
-    Returns:
-        [...] int64.
-    """
-    words = rows.view(torch.int64)
-    factors = _odd_numbers(words.shape[-1], words.device)
-    if words.device.type == "cpu":  # one pass; elsewhere there is no product of integer matrices
-        return words.reshape(-1, words.shape[-1]).mv(factors).view(words.shape[:-1])
-    return (words * factors).sum(dim=-1)
-
-
-@cache
-def _odd_numbers(count: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(mode=False):
-        return 2 * torch.arange(count, device=device) + 1

@@ -37,6 +37,7 @@ class Scheduler:
     Attributes:
         on_preempt: called with each request that loses its pages.
         unservable: requests for which quarantine has left too few pages; to be ended.
+        careful: admit only what fits to its end beside those that run, so that nobody is preempted.
     """
 
     config: EngineConfig
@@ -45,6 +46,7 @@ class Scheduler:
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
     unservable: list[Sequence] = field(default_factory=list)
+    careful: bool = False
     _turns: int = 0
     _last_kind: str = DECODE
 
@@ -86,6 +88,8 @@ class Scheduler:
             # others. An empty engine takes anybody; submit has made sure that one request fits.
             if self.running and self.config.pages_for(tokens + 1) > self.pool.available:
                 return
+            if self.careful and self.running and not self._fits_to_its_end(sequence):
+                return
             self.waiting.popleft()
             taken = {other.slot for other in self.running}
             sequence.slot = next(s for s in range(self.config.slots) if s not in taken)
@@ -97,6 +101,14 @@ class Scheduler:
                 )
                 sequence.adopted = sequence.computed > 0
             self.running.append(sequence)
+
+    def _fits_to_its_end(self, sequence: Sequence) -> bool:
+        """Whether there are pages for all that it and those that run may still write."""
+        wanted = self.config.pages_for(sequence.longest)
+        for other in self.running:
+            held = len(self.pool.entries(other.request_id))
+            wanted += max(0, self.config.pages_for(other.longest) - held)
+        return wanted <= self.pool.available
 
     def _plan_prefill(self) -> Plan | None:
         for sequence in [one for one in self.running if one.is_prefill]:

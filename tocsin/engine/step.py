@@ -163,6 +163,7 @@ class Attempt:
                     and sequence.request_id in tag.holders
                     and (entry.shared or tag.owner == sequence.request_id)
                     and tag.first_position == index * pool.page_size
+                    and not (sequence.adopted and _is_strange(pool, sequence, index))
                 )
                 suspects[entry.page] = suspects.get(entry.page, False) or not is_right
         wrong = {page for page, is_wrong in suspects.items() if is_wrong}
@@ -330,3 +331,10 @@ class Attempt:
                 index = span.stop - len(sequence.request.prompt_ids)
                 asks.append((sequence.request.sampling, index))
         return asks
+
+
+def _is_strange(pool: PagePool, sequence: Sequence, index: int) -> bool:
+    """Whether a page from the prefix index holds another prefix than the request's own."""
+    page = pool.entries(sequence.request_id)[index].page
+    end = (index + 1) * pool.page_size
+    return end <= sequence.computed and pool.prefix(page) != sequence.request.prompt_ids[:end]

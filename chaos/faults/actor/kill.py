@@ -2,8 +2,8 @@
 
 import signal
 
-from tocsin.chaos.contract import ELSEWHERE, ProcessTarget, fault
-from tocsin.chaos.process import look, send, state_of, wait_for
+from tocsin.chaos.contract import ProcessTarget, fault
+from tocsin.chaos.process import is_replaced, send, state_of, wait_for
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.terms import Priority
 
@@ -28,10 +28,4 @@ def kill(target: ProcessTarget) -> Evidence:
 @kill.heal_verify
 def is_healed(target: ProcessTarget) -> bool:
     """Another living process serves in its place; where nobody is to, that it is gone."""
-    if target.replacement is None:
-        return state_of(target) == "gone"
-    pid = target.replacement()
-    if pid == ELSEWHERE:
-        return True
-    reading = None if pid is None or pid == target.pid else look(pid)
-    return reading is not None and not reading.dead
+    return is_replaced(target)

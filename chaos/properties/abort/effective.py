@@ -81,10 +81,15 @@ def _held(
 
 
 def _away(case: Case, record: RequestRecord, until_ns: int) -> bool:
-    """Whether a replica that had it died or stood still between its start and then."""
+    """Whether a replica that had it died or stood still between its start and then.
+
+    Or whether its client may not have been heard: the network or Ray itself was unwell.
+    """
     return any(
-        one.planned.scope.takes_replica
-        and one.replica in record.attempts
+        (
+            one.planned.scope.takes_all
+            or (one.planned.scope.takes_replica and one.replica in record.attempts)
+        )
         and one.fired
         and one.fired_ns <= until_ns
         and record.t_invoke_ns <= (one.healed_ns or case.t_end_ns)

@@ -25,6 +25,7 @@ class _Interval:
     "degraded.labelled",
     sins=("remove_degraded_flag", "add_degraded_flag"),
     advice="follow the label from the settlement of the step to the body and the header",
+    conditional=True,
 )
 def judge(case: Case) -> PropertyVerdict:
     """An answer is labelled if, and only if, the servers' events say it was served degraded.

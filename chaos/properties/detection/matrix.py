@@ -4,7 +4,7 @@ from tocsin.chaos.attribution import Attribution, Detection, attribute, check_er
 from tocsin.chaos.case import Case, OccurrenceRecord, PropertyVerdict, Violation, conclude
 from tocsin.chaos.contract import prop
 
-_STALL = "service.heartbeat"
+_OF_THE_HOST = ("service.heartbeat", "service.straggler", "service.clock")
 
 
 @prop(
@@ -15,7 +15,8 @@ _STALL = "service.heartbeat"
 def judge(case: Case) -> PropertyVerdict:
     """Each required fault is seen by an allowed detector in time; no alarm is without a fault.
 
-    A stalled heartbeat outside all faults is no false alarm: the replica did stall. It is noted.
+    A stalled heartbeat, slow steps or a clock that was set outside all faults are no false alarms:
+    the host did that. They are noted.
     """
     found = attribute(case)
     checked = 0
@@ -33,7 +34,7 @@ def judge(case: Case) -> PropertyVerdict:
                     evidence={"seen_by": _seen(found, record)},
                 )
             )
-    alarms = [one for one in found.false_alarms if one.detector != _STALL]
+    alarms = [one for one in found.false_alarms if one.detector not in _OF_THE_HOST]
     allowed = int(case.spec.check_params(judge.id).get("max_false_alarms", 0))
     if len(_events(alarms)) > allowed:
         violations += [
@@ -79,11 +80,14 @@ def _events(alarms: list[Detection]) -> set[int]:
 
 
 def _notes(case: Case, found: Attribution) -> tuple[str, ...]:
-    stalls = [one for one in found.false_alarms if one.detector == _STALL]
+    hosts = [one for one in found.false_alarms if one.detector in _OF_THE_HOST]
     errors = check_errors(case.events)
     notes = []
+    stalls = sum(one.detector == _OF_THE_HOST[0] for one in hosts)
     if stalls:
-        notes.append(f"{len(stalls)} stalled heartbeats outside all faults: the host was busy")
+        notes.append(f"{stalls} stalled heartbeats outside all faults: the host was busy")
+    if len(hosts) > stalls:
+        notes.append(f"{len(hosts) - stalls} readings of slow steps or a clock that was set")
     if errors:
         notes.append(f"{len(errors)} reports of checks that raised: {errors[0].data.get('error')}")
     return tuple(notes)

@@ -76,12 +76,12 @@ def _wait_s(record: RequestRecord) -> float:
 
 
 def _disturbed(case: Case, record: RequestRecord) -> bool:
-    """Whether a replica was taken away while it waited: its wait is that fault's."""
+    """Whether a replica, or the way to all of them, was away meanwhile: that fault's wait."""
     if record.outcome is Outcome.OPEN:
         return True
     return any(
         one.fired
-        and one.planned.scope.takes_replica
+        and one.planned.scope.alone
         and record.t_invoke_ns <= (one.healed_ns or case.t_end_ns)
         and one.fired_ns <= record.t_first_ns
         for one in case.occurrences

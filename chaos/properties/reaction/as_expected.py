@@ -67,6 +67,8 @@ def _happened(case: Case, record: OccurrenceRecord, name: str) -> bool:
         refused = [one for one in case.records if one.request_id in mine]
         if name == "reject" and any(400 <= one.http_status < 500 for one in refused):
             return True
+        if name == "shed_load" and any(one.http_status in SHED for one in refused):
+            return True
     start_ns, end_ns = _window(record)
     return any(
         REACTIONS[name](event) and _concerns(event, record)

@@ -23,7 +23,7 @@ from tocsin.core.calls import (
     RopeCall,
     VarlenAttentionCall,
 )
-from tocsin.core.clock import ManualClock
+from tocsin.core.clock import ManualClock, OffsetClock
 from tocsin.core.errors import BackendError
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.protocols import PageTag
@@ -46,10 +46,14 @@ class Pages:
         self.tables = {"a": (3, 5), "b": (7,)}
         self.tags = {
             3: PageTag("shared", 1, 0, 4, ("a",)),
+            4: PageTag("shared", 1, 0, 4),
             5: PageTag("a", 2, 4, 2, ("a",)),
             7: PageTag("b", 1, 0, 1, ("b",)),
             9: PageTag("", 4, 0, 0),
         }
+        self.prefixes = {3: (1, 2, 3, 4), 4: (5, 6, 7, 8)}
+        self.prefix_index = {tokens: page for page, tokens in self.prefixes.items()}
+        self.limit: int | None = None
         self.sums = self._sums()
 
     def tag(self, page: int) -> PageTag:
@@ -75,6 +79,20 @@ class Pages:
     def recount(self, page: int, tag: PageTag) -> None:
         if not self.tags[page].owner and self.tags[page].epoch == tag.epoch:
             self.tags[page] = tag
+
+    def prefix(self, page: int) -> tuple[int, ...]:
+        return self.prefixes.get(page, ())
+
+    def mislay(self, request_id: str, count: int) -> tuple[int, ...]:
+        free = [page for page in range(1, 12) if not self.tag(page).owner][:count]
+        for page in free:
+            self.tags[page] = replace(self.tag(page), owner=request_id, holders=(request_id,))
+        self.tables[request_id] = tuple(free)
+        return self.tables[request_id]
+
+    def release(self, request_id: str) -> None:
+        for page in self.tables.pop(request_id, ()):
+            self.tags[page] = replace(self.tag(page), owner="", length=0, holders=())
 
     def write(self, slot: int, depth: int, row: Tensor) -> None:
         """Store one token's K and V [2, K*E] and record their sums, from the new row."""
@@ -129,7 +147,8 @@ class Worker:
     errors: list[BackendError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.armoury = Armoury(self.model, self.pages, self.seams, self.clock, self.reports.append)
+        clock = OffsetClock(self.clock)
+        self.armoury = Armoury(self.model, self.pages, self.seams, clock, self.reports.append)
 
     def arm(
         self, kind: str, /, after_step: int = 0, ttl_s: float = 10.0, **params: object

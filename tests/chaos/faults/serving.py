@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -13,7 +14,7 @@ from tocsin.checker.gate import GuardGate
 from tocsin.checker.guard import attach
 from tocsin.checker.weights import WeightStore
 from tocsin.core.calls import Call, DeviceMemoryCall
-from tocsin.core.clock import ManualClock
+from tocsin.core.clock import ManualClock, OffsetClock
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event, EventKind
 from tocsin.core.requests import Finish, FinishEvent, Request, TokenEvent
@@ -25,6 +26,12 @@ TOKENS = 14
 PAGES = 24
 AFTER_STEP = 12
 STEP_S = 0.05
+LASTING = frozenset({"kv.eviction_storm", "clock.jump", "clock.skew"})
+"""Faults that serving contains and cannot end: they are taken back, as a run does."""
+_TOLD = {
+    EventKind.REPLICA_SLOW: "service.straggler",
+    EventKind.CLOCK_MOVED: "service.clock",
+}
 
 
 @dataclass
@@ -39,7 +46,9 @@ class Served:
         hurt_pages: pages whose contents were not what was written, after any step.
         wrong_pages: the same at the end.
         readings: free memory as a check heard it.
-        problems: what the engine's own books complain about at the end.
+        problems: what the engine's own books complain about at the end; hurt_books: after any step.
+        preemptions: requests that lost their pages to others.
+        took_s: what all of it took; drifted_s: how far its wall clock was off at most.
     """
 
     answers: dict[str, list[int]] = field(default_factory=dict)
@@ -52,6 +61,10 @@ class Served:
     readings: list[int] = field(default_factory=list)
     status: OrderStatus | None = None
     problems: list[str] = field(default_factory=list)
+    hurt_books: set[str] = field(default_factory=set)
+    preemptions: int = 0
+    took_s: float = 0.0
+    drifted_s: float = 0.0
 
     def emit(self, event: Event) -> None:
         """Take an event: this is the engine's and the gate's sink."""
@@ -71,29 +84,37 @@ class Served:
                 names.append("service.backend_error")
             if event.data.get("cause") == "check_error":
                 names.append("service.check_error")
+            if event.kind in _TOLD:
+                names.append(_TOLD[event.kind])
             for name in names:
                 found.setdefault(name, event.step)
         return found
 
 
 def serve(
-    kind: str = "", /, *, profile: Profile | None = None, seed: int = 7, **params: object
+    kind: str = "",
+    /,
+    *,
+    profile: Profile | None = None,
+    seed: int = 7,
+    like: str = "",
+    **params: object,
 ) -> Served:
     """Serve six requests to their end, one fault armed with its own parameters.
 
     Args:
-        kind: id of the fault, empty for none.
+        kind: id of the fault, empty for none; like: the requests that this fault needs.
         profile: of the checks; None: the bare engine, whose gate lets everything pass.
     """
-    served, clock = Served(), ManualClock()
-    with _guarded_engine(served, clock, profile) as engine:
+    served, clock = Served(), OffsetClock(ManualClock())
+    with _guarded_engine(served, clock, profile, prefixes=_repeats(kind or like)) as engine:
         armoury = Armoury(engine.model, engine.pages, engine.seams, clock, lambda status: None)
         engine.seams.add_check(Operator.DEVICE_MEMORY, Phase.BEFORE, served.hear)
         # Pages are summed for whoever listens there; without a sum no harm to them could be seen.
         engine.seams.add_check(Operator.KV_READ, Phase.BEFORE, lambda call: None)
         if kind:
             armoury.arm(Order("it@0", kind, seed, AFTER_STEP, 1e6, dict(params)))
-        for request in _requests():
+        for request in _requests(kind or like):
             engine.submit(request)
         while engine.has_work:
             armoury.tick(engine.stats().step)
@@ -106,6 +127,11 @@ def serve(
                 elif isinstance(event, FinishEvent):
                     served.finishes[event.request_id] = event.finish
             served.hurt_pages.update(engine.pages.verify(range(PAGES + 1)))
+            served.hurt_books.update(engine.audit()["problems"])
+            served.drifted_s = max(served.drifted_s, abs(clock.offset_s()))
+        if kind in LASTING:
+            armoury.disarm("it@0")
+        served.preemptions, served.took_s = engine.stats().preemptions, clock.now_ns() / 1e9
         armoury.tick(engine.stats().step)
         served.status = armoury.statuses()[0] if kind else None
         served.wrong_pages = engine.pages.verify(range(PAGES + 1))
@@ -113,13 +139,19 @@ def serve(
     return served
 
 
+@cache
+def right(kind: str = "") -> Served:
+    """What the requests of a fault get when nothing is wrong and nobody looks."""
+    return serve(like=kind)
+
+
 @contextmanager
 def _guarded_engine(
-    served: Served, clock: ManualClock, profile: Profile | None
+    served: Served, clock: OffsetClock, profile: Profile | None, *, prefixes: bool
 ) -> Iterator[ReferenceEngine]:
     """An engine wired as in a worker; the hooks leave the model's family at the end."""
     breaker = Breaker(BACKENDS, failures_max=3, cooldown_s=1.0, clock=clock, sink=served)
-    config = EngineConfig(slots=3, pages=PAGES, max_model_len=128, prefix_cache=False)
+    config = EngineConfig(slots=3, pages=PAGES, max_model_len=128, prefix_cache=prefixes)
     engine = ReferenceEngine(
         _model(), config=config, choice=breaker, sink=served, clock=clock, replica="r"
     )
@@ -129,9 +161,8 @@ def _guarded_engine(
     )
     if profile is not None:
         weights = WeightStore(engine.model)
-        engine.gate = GuardGate(
-            guard, breaker, weights, pages=engine.pages, sink=served, clock=clock
-        )
+        gate = GuardGate(guard, breaker, weights, pages=engine.pages, sink=served, clock=clock)
+        engine.gate, engine.aside = gate, gate.aside
     yield engine
     guard.detach()
 
@@ -153,8 +184,20 @@ def _model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-def _requests() -> list[Request]:
-    """Prompts of 9 to 30 tokens, two requests for each slot."""
+def _repeats(kind: str) -> bool:
+    """Whether a fault strikes what requests of one beginning share."""
+    return kind == "kv.prefix_hash_collision"
+
+
+def _requests(kind: str) -> list[Request]:
+    """Two requests for each slot; prompts of 9 to 30 tokens, or one of two that fill two pages.
+
+    Where a fault is about pages that run out, answers are three times as long.
+    """
     generator = torch.Generator().manual_seed(1)
-    prompts = [torch.randint(0, 97, (9 + 7 * n % 23,), generator=generator) for n in range(6)]
-    return [Request(f"r{n}", tuple(prompt.tolist()), TOKENS) for n, prompt in enumerate(prompts)]
+    lengths = [40 if _repeats(kind) else 9 + 7 * n % 23 for n in range(6)]
+    prompts = [tuple(torch.randint(0, 97, (n,), generator=generator).tolist()) for n in lengths]
+    if _repeats(kind):
+        prompts = [prompts[n % 2] for n in range(6)]
+    tokens = 3 * TOKENS if kind == "kv.eviction_storm" else TOKENS
+    return [Request(f"r{n}", prompt, tokens) for n, prompt in enumerate(prompts)]

@@ -15,7 +15,14 @@ from tocsin.core.faulting import Scope
 WORKER_FAULTS = [unit.id for unit in faults().values() if unit.scope is Scope.WORKER]
 LASTING = [kind for kind in WORKER_FAULTS if faults()[kind].heal_with is not None]
 IN_CALLS_ONLY = {"kv.page_alias", "kv.stale_after_preempt"}
-IN_BOOKS_ONLY = {"kv.use_after_free"}
+IN_BOOKS_ONLY = {
+    "clock.jump",
+    "clock.skew",
+    "kv.eviction_storm",
+    "kv.leak_refcount",
+    "kv.prefix_hash_collision",
+    "kv.use_after_free",
+}
 
 
 def _memory(worker: Any) -> dict[str, Tensor]:

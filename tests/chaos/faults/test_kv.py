@@ -128,3 +128,65 @@ def test_a_fault_of_a_decoding_row_waits_through_prefill(worker: Any, kind: str)
     assert worker.status().state == "armed"
     worker.decode()
     assert worker.status().state == "fired"
+
+
+def test_a_leak_leaves_pages_with_nobody_until_they_are_given_back(worker: Any) -> None:
+    """They are counted for a request that is not there; the books say so, and then do not."""
+    free = [page for page in range(1, 12) if not worker.pages.tag(page).owner]
+    order = worker.arm("kv.leak_refcount", pages=3)
+    worker.decode()
+    lost = [page for page in free if worker.pages.tag(page).owner]
+    assert len(lost) == 3
+    assert len({worker.pages.tag(page).owner for page in lost}) == 1
+    worker.armoury.disarm(order.occurrence)
+    assert [page for page in range(1, 12) if not worker.pages.tag(page).owner] == free
+
+
+def test_a_collision_exchanges_pages_of_prefixes_of_one_length(worker: Any) -> None:
+    """Each entry leads to the other's page; a healed index is the one that was."""
+    before = dict(worker.pages.prefix_index)
+    order = worker.arm("kv.prefix_hash_collision")
+    worker.decode()
+    now = dict(worker.pages.prefix_index)
+    assert now.keys() == before.keys()
+    assert sorted(now.values()) == sorted(before.values())
+    assert all(now[key] != before[key] for key in before)
+    worker.armoury.disarm(order.occurrence)
+    assert worker.pages.prefix_index == before
+
+
+def test_a_collision_is_healed_for_what_is_left_of_it(worker: Any) -> None:
+    """An entry that the checks dropped stays dropped; one whose page is gone is forgotten."""
+    order = worker.arm("kv.prefix_hash_collision")
+    worker.decode()
+    dropped, other = worker.pages.prefix_index
+    del worker.pages.prefix_index[dropped]
+    del worker.pages.prefixes[4 if worker.pages.prefix_index[other] == 3 else 3]
+    worker.armoury.disarm(order.occurrence)
+    assert worker.pages.prefix_index == {}
+    assert worker.status().state == "healed"
+
+
+def test_one_prefix_of_a_length_cannot_collide(worker: Any) -> None:
+    """There is no other page that it could lead to."""
+    worker.pages.prefix_index = {(1, 2, 3, 4): 3}
+    worker.arm("kv.prefix_hash_collision")
+    worker.decode()
+    assert worker.status().state == "armed"
+
+
+def test_the_pool_shrinks_and_grows_again(worker: Any) -> None:
+    """By default to what the longest request needs and some room; or as the spec says."""
+    order = worker.arm("kv.eviction_storm")
+    worker.decode()
+    assert worker.pages.limit == 2 + 4
+    worker.armoury.disarm(order.occurrence)
+    assert worker.pages.limit is None
+
+
+def test_a_pool_of_no_pages_is_refused(worker: Any) -> None:
+    """Nobody could be served, and nothing would be shown by it."""
+    worker.arm("kv.eviction_storm", left=0)
+    worker.decode()
+    assert "at least 1" in worker.status().error
+    assert worker.pages.limit is None

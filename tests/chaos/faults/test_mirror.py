@@ -11,6 +11,23 @@ SERVICE = {
     "service.backend_error",
     "service.admission",
     "service.check_error",
+    "service.start",
+    "service.control_plane",
+    "service.latency",
+    "service.reachable",
+    "service.connection",
+    "service.page_audit",
+    "service.preemption_rate",
+    "service.straggler",
+    "service.clock",
+    "service.abort",
+    "service.slow_client",
+    "service.idempotency",
+    "service.metrics",
+    "service.traces",
+    "service.alerts",
+    "service.logs",
+    "service.template",
 }
 
 

@@ -195,7 +195,7 @@ def test_nothing_is_frozen_when_the_guardian_cannot_stand(
     """The watchdog comes first: without it the order is refused."""
     from tocsin.chaos.faults.actor import freeze
 
-    monkeypatch.setattr(freeze, "_GUARDIAN", Path("no_such_guardian.py"))
+    monkeypatch.setattr(freeze, "GUARDIAN", Path("no_such_guardian.py"))
     status = striker.strike(_order("actor.freeze"), child.pid)
     assert status.state == "disarmed"
     assert "guardian did not start" in status.error

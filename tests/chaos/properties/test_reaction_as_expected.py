@@ -37,6 +37,8 @@ def _shown(name: str, *events: Event) -> Case:
         ("degrade", event(EventKind.DEGRADED, FIRED, reason="why", on=True)),
         ("preempt", event(EventKind.REQUEST_PREEMPTED, FIRED)),
         ("reject", event(EventKind.REQUEST_REJECTED, FIRED)),
+        ("shed_load", event(EventKind.REQUEST_REJECTED, FIRED)),
+        ("drop_client", event(EventKind.CLIENT_DROPPED, FIRED)),
     ],
 )
 def test_every_reaction_shows_in_its_event(name: str, shown: Event) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tocsin.chaos.attribution import BY_CLIENTS
 from tocsin.chaos.case import (
     Case,
     OccurrenceRecord,
@@ -155,6 +156,7 @@ def _turned_away(one: OccurrenceRecord) -> RequestRecord:
         terminals=1,
         error="prompt: expected at least one token",
         malformed="empty",
+        replayed="service.idempotency" in one.planned.expect.detectors,
     )
 
 
@@ -274,6 +276,12 @@ def _events(
             if kind.startswith("kv."):
                 found.append(Event(EventKind.PAGES_QUARANTINED, t_ns + 1, where))
                 found.append(Event(EventKind.REQUEST_RECOMPUTED, t_ns + 2, where))
+        else:
+            found += [
+                Event(told, t_ns, "gateway", request_id=f"m-{one.planned.id}")
+                for told, detector in BY_CLIENTS.items()
+                if detector in one.planned.expect.detectors
+            ]
         if kind == "attn.backend_fail":
             found.append(
                 Event(

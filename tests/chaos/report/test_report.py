@@ -58,6 +58,7 @@ def test_every_run_fits_into_two_megabytes(written: Written, name: str) -> None:
     assert written(name).stat().st_size < SIZE_BYTES_MAX / 4
 
 
+@pytest.mark.release
 def test_a_hundred_thousand_requests_fit_into_two_megabytes(tmp_path: Path) -> None:
     """Neither requests nor occurrences nor violations nor detections make the file grow."""
     case, verdict = violated(Story(requests=100_000, seconds=3600, tokens=2, per_fault=120))

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from tocsin.checker import native
 from tocsin.checker.buffer import VerdictBuffer
 
+pytestmark = pytest.mark.slow
+
 OPS = torch.ops.tocsin
 
 

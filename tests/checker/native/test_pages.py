@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tocsin.checker import native
-from tocsin.engine.pages import word_sums
+from tocsin.engine.word_sums import word_sums
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.reason())
 

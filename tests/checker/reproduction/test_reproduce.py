@@ -27,6 +27,8 @@ from tocsin.checker.shrink import read
 from tocsin.core.errors import SpecError
 from tocsin.core.ids import new_ulid
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def reproductions(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Reproduction]:

@@ -19,6 +19,7 @@ def interprets_here() -> bool:
     return module is not None and hasattr(module.sum, "rewriter")
 
 
+@pytest.mark.slow
 def test_the_kernels_are_tested_on_every_machine_with_triton() -> None:
     """Proves that test_kernels.py ran here, or runs in a process that begins with the interpreter.
 

@@ -88,7 +88,7 @@ def _end_driver(cluster: FakeCluster) -> None:
 
 @pytest.mark.ray
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(LIMIT_S + 100)
 def test_a_local_experiment_runs_as_a_job_and_its_report_is_here_afterwards(
     cluster: FakeCluster, tmp_path: Path
@@ -116,7 +116,7 @@ def test_a_local_experiment_runs_as_a_job_and_its_report_is_here_afterwards(
 
 @pytest.mark.ray
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(LIMIT_S + 100)
 def test_ctrl_c_lets_the_run_heal_and_brings_home_what_it_knows(
     cluster: FakeCluster, tmp_path: Path

@@ -21,7 +21,7 @@ from tocsin.ray_jobs.cluster import free_port
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.model,
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.timeout(1000),
 ]
 LIMIT_S = 800.0

@@ -18,6 +18,8 @@ from tocsin.ray_jobs.sim.ending import Ending, ending_of, recurrence, violation
 from tocsin.ray_jobs.sim.shrink import MINIMAL, Limits, Shrinker
 from tocsin.ray_jobs.sim.simulate import Simulator
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Ending(Conclusion.FAIL, "golden.tokens")
 
 

@@ -1,0 +1,1 @@
+"""Faults of the way by which people are told."""

@@ -1,0 +1,1 @@
+"""Faults of how clients send, read and give up their requests."""

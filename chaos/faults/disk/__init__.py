@@ -1,0 +1,1 @@
+"""Faults of the disk that serving processes write to."""

@@ -1,0 +1,1 @@
+"""Faults on Ray's control plane."""

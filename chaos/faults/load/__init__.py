@@ -1,0 +1,1 @@
+"""Faults of how much is asked for at one time."""

@@ -1,0 +1,1 @@
+"""Faults on the road between the load and the service."""

@@ -1,0 +1,1 @@
+"""Faults on a node of the cluster."""

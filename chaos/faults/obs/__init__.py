@@ -1,0 +1,1 @@
+"""Faults of what tells people and machines how the service is."""
