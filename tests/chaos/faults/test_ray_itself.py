@@ -168,6 +168,7 @@ def test_a_killed_node_is_gone_and_healed_by_a_replacement(cluster: dict[str, in
         ("gcs.outage", "", {"duration_s": 60.0}, "at most 15"),
         ("gcs.outage", "", {"duration_s": 0.0}, "more than 0"),
     ],
+    ids=["head", "unknown", "no node", "wrong kind", "too long", "no time"],
 )
 def test_a_wrong_order_is_refused_and_strikes_nobody(
     cluster: dict[str, int], kind: str, node: str, params: dict[str, object], complaint: str
