@@ -142,7 +142,7 @@ DASHBOARD = Dashboard(
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
                     runbook="journal_archive_failing",
                     thresholds=(Threshold(3600, Level.WARN), Threshold(86400, Level.BAD)),
-                    width=12,
+                    width=8,
                 ),
                 Panel(
                     id="journal_dropped",
@@ -156,7 +156,7 @@ DASHBOARD = Dashboard(
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
                     runbook="journal_archive_failing",
                     thresholds=ANY_IS_BAD,
-                    width=12,
+                    width=8,
                 ),
                 Panel(
                     id="archive_failures",
@@ -170,7 +170,7 @@ DASHBOARD = Dashboard(
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
                     runbook="journal_archive_failing",
                     thresholds=ANY_IS_BAD,
-                    width=12,
+                    width=8,
                 ),
             ),
         ),

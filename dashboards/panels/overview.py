@@ -251,6 +251,7 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No token has been released yet",
                     runbook="stalled",
+                    width=12,
                 ),
                 Panel(
                     id="forward_progress",
@@ -268,6 +269,7 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No replica has decoded yet",
                     runbook="stalled",
+                    width=12,
                 ),
             ),
         ),

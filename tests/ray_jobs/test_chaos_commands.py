@@ -4,6 +4,7 @@ import json
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,9 +123,9 @@ def test_an_exported_experiment_is_served_as_a_chaos_run_serves_it(
             told.append("closed")
 
     @contextmanager
-    def cluster(replicas: int) -> Any:
+    def cluster(replicas: int, nodes: int = 1) -> Any:
         told.append(f"cluster of {replicas}")
-        yield
+        yield SimpleNamespace(started=True)
         told.append("cluster down")
 
     def deploy(*words: Any, **more: Any) -> str:

@@ -86,7 +86,7 @@ def test_every_speaker_is_held_to_it() -> None:
 def test_where_the_template_changes_texts_the_request_is_refused() -> None:
     """A trimmed text cannot be put in its place afterwards: one clear line instead."""
     tokenizer = _tokenizer(TEMPLATE.replace("m['content']", "m['content'] | trim"))
-    with pytest.raises(SpecError, match=r"changes the texts.*semantic\.template"):
+    with pytest.raises(SpecError, match=r"changes the texts.*service\.template"):
         _prompting(tokenizer).chat([{"role": "user", "content": " <|im_end|> "}])
 
 

