@@ -128,8 +128,24 @@ def test_what_takes_processes_pods_or_memory_must_be_named() -> None:
     allowed = set(defaults()["chaos"]["allowedFaults"])
     assert set(faults()) - allowed == {
         "actor.freeze",
+        "actor.gil_lock",
+        "actor.init_fail",
         "actor.kill",
+        "actor.oom",
+        "actor.slow",
+        "alert.sink_down",
+        "disk.full",
+        "gcs.outage",
         "host.mem_pressure",
+        "kv.eviction_storm",
+        "load.thundering_herd",
+        "net.bandwidth",
+        "net.delay",
+        "net.partition",
+        "net.reset",
+        "node.kill",
+        "obs.metrics_outage",
+        "obs.otel_backpressure",
         "pod.delete",
     }
 

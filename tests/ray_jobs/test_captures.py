@@ -26,6 +26,9 @@ WITHOUT_A_CALL = {"attn.backend_fail", "host.mem_pressure"}
 WITHOUT_A_RECORD = {"check.self_fault"}
 """Faults that no operator call shows: a check raised, and an event says so."""
 
+OF_TWO_REQUESTS = {"kv.prefix_hash_collision"}
+"""Faults that need a second request with the first one's prefix; one alone is served here."""
+
 SECRET = tuple(range(200, 220))
 
 
@@ -41,7 +44,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sorted(
         kind
         for kind, fault in faults().items()
-        if fault.scope is Scope.WORKER and kind not in WITHOUT_A_RECORD
+        if fault.scope is Scope.WORKER
+        and kind not in WITHOUT_A_RECORD | OF_TWO_REQUESTS
+        and (kind in WITHOUT_A_CALL or set(fault.expect) & set(registry()))
     ),
 )
 def test_the_stored_calls_of_a_fault_alarm_again(
