@@ -61,6 +61,7 @@ class Admission:
         finally:
             self.inside -= 1
             self._ended_ns.append(self.clock.now_ns())
+            self._forget()
 
     def _after_s(self, request_id: str) -> int:
         """Time in which all that is inside will have ended, as fast as requests ended lately.
@@ -68,10 +69,14 @@ class Admission:
         Drawn by the request from 1 s to that: whoever was turned away at one moment must not come
         again at one moment.
         """
-        now_ns = self.clock.now_ns()
-        while self._ended_ns and now_ns - self._ended_ns[0] > _WINDOW_S * 1e9:
-            self._ended_ns.popleft()
+        self._forget()
         per_s = len(self._ended_ns) / _WINDOW_S
         drained_s = self.inside / per_s if per_s else 0.0
         most_s = max(2, min(_AFTER_S_MAX, round(drained_s)))
         return 1 + draw_below(most_s, 0, "retry", request_id)
+
+    def _forget(self) -> None:
+        """What ended before the window says nothing any more, and must not pile up."""
+        since_ns = self.clock.now_ns() - _WINDOW_S * 1e9
+        while self._ended_ns and self._ended_ns[0] < since_ns:
+            self._ended_ns.popleft()

@@ -62,3 +62,13 @@ def test_where_nothing_ends_it_is_some_seconds_and_never_more_than_half_a_minute
         for number in range(500):
             inside.enter_context(door.seat(f"again-{number}"))
         assert max(_after_s(door, f"{n}") for n in range(500)) <= 30
+
+
+def test_a_door_that_turns_nobody_away_keeps_nothing_of_who_left() -> None:
+    """A gateway serves for months: what it remembers is bounded by the window."""
+    clock = ManualClock()
+    door = Admission(lambda: 40, clock)
+    for number in range(500):
+        with door.seat(f"r-{number}"):
+            clock.sleep(1.0)
+    assert len(door._ended_ns) <= 11
