@@ -7,7 +7,7 @@ import pytest
 
 from tests.live.walk import TOCSIN, Walk, reproductions, walked
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
