@@ -46,6 +46,9 @@ def measure(
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="time for all; the plan's own if not given")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with the report that is there")
+    ] = False,
     output: Annotated[Path, typer.Option(help="where the report goes")] = DEFAULT_PATH,
     coverage: Annotated[Path, typer.Option(help="report of make campaign")] = COVERAGE_PATH,
     show: Annotated[bool, typer.Option("--show", help="print the last report again")] = False,
@@ -64,7 +67,7 @@ def measure(
         for name, given in words.items():
             _known(name, given or [])
         try:
-            _run(quick, seed, mode, dtype, phase, batch, device, ours, minutes, output)
+            _run(quick, seed, mode, dtype, phase, batch, device, ours, minutes, resume, output)
         finally:
             # Also after an interrupt: what there is stands in the file.
             if output.is_file():
@@ -87,6 +90,7 @@ def _run(
     device: str,
     ours: bool,
     minutes: float | None,
+    resume: bool,
     output: Path,
 ) -> None:
     from dataclasses import replace
@@ -96,6 +100,7 @@ def _run(
     from tocsin.bench.competitors.table import competitors
     from tocsin.bench.overhead import plan as plans
     from tocsin.bench.overhead.bench import Bench
+    from tocsin.bench.overhead.schema import read
 
     torch.set_num_threads(1)
     if device == "cuda" and not torch.cuda.is_available():
@@ -106,9 +111,9 @@ def _run(
         plan = replace(plan, budget_s=minutes * 60)
     # SIGTERM ends a run as Ctrl-C does: with a valid report.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    Bench(_load, () if ours else competitors(), output, seed, _Progress(), _DEVICES[device]).run(
-        plan
-    )
+    earlier = read(output) if resume else None
+    who = () if ours else competitors()
+    Bench(_load, who, output, seed, _Progress(), _DEVICES[device], earlier).run(plan)
 
 
 def _load(dtype: "torch.dtype") -> "tuple[nn.Module, torch.Tensor]":

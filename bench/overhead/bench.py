@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -15,7 +15,7 @@ from tocsin.bench.overhead import engines, schema
 from tocsin.bench.overhead.plan import Case, Plan
 from tocsin.bench.overhead.rounds import Rounds, Samples, Variant
 from tocsin.bench.overhead.variants import CANNOT_COMPILE, Builder, Prepared, first_line, names_of
-from tocsin.core.errors import TocsinError
+from tocsin.core.errors import SpecError, TocsinError
 
 PAIRS_OF_AN_INTERRUPTED_CASE_MIN = 3
 """Fewer rounds say nothing about quartiles."""
@@ -50,6 +50,7 @@ class Bench:
         seed: of the order of the variants.
         device: where the model runs. A step ends when its tokens are on the host, so on a GPU
             the ratios are of wall clock: the process only waits there.
+        earlier: a report to go on with; its cases are not measured again.
         monotonic: seconds, for the time that the plan allows.
     """
 
@@ -59,6 +60,7 @@ class Bench:
     seed: int
     listener: Listener
     device: Literal["cpu", "cuda"] = "cpu"
+    earlier: schema.Overhead | None = None
     monotonic: Callable[[], float] = time.monotonic
     _rows: list[schema.OverheadRow] = field(default_factory=list)
     _unmeasured: list[schema.Unmeasured] = field(default_factory=list)
@@ -70,10 +72,13 @@ class Bench:
         """Measure every case; the report on disk is whole and valid at any moment.
 
         Raises:
+            SpecError: the earlier report was measured otherwise.
             KeyboardInterrupt: as it came, after what is known was written.
         """
         begun_s = self.monotonic()
         draw = random.Random(self.seed)
+        if self.earlier is not None:
+            plan = self._go_on(self.earlier, plan)
         self._save(plan, complete=False)
         shares = [case.share for case in plan.cases]
         for number, case in enumerate(plan.cases):
@@ -100,6 +105,25 @@ class Bench:
                 raise
             self._save(plan, complete=False)
         return self._save(plan, complete=True)
+
+    def _go_on(self, earlier: schema.Overhead, plan: Plan) -> Plan:
+        """Take over what the earlier report measured of the plan, and leave the rest of it."""
+        if earlier.protocol != self._protocol(plan):
+            raise SpecError(
+                f"bench: {self.output} was measured otherwise ({earlier.protocol}), expected "
+                f"{self._protocol(plan)}; name another --output, or leave --resume out"
+            )
+        left: list[Case] = []
+        for case in plan.cases:
+            work = [one for one in earlier.work if _is_of(one, case)]
+            if not work:
+                left.append(case)
+                continue
+            self._work += work
+            self._rows += [one for one in earlier.rows if _belongs(one, case)]
+            self._details += [one for one in earlier.details if _belongs(one, case)]
+            self._unmeasured += [one for one in earlier.unmeasured if _belongs(one, case)]
+        return replace(plan, cases=tuple(left))
 
     def _measure(self, case: Case, rounds: Rounds, deadline_s: float | None) -> None:
         def time_left() -> bool:
@@ -207,18 +231,36 @@ class Bench:
             unmeasured=tuple(self._unmeasured),
             details=tuple(self._details),
             work=tuple(self._work),
-            protocol=schema.Protocol(
-                plan=plan.name,
-                seed=self.seed,
-                torch=torch.__version__,
-                torch_threads=torch.get_num_threads(),
-                device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
-                clock=schema.CPU_TIME if self.device == "cpu" else schema.WALL_CLOCK,
-            ),
+            protocol=self._protocol(plan),
             complete=complete,
         )
         schema.write(self.output, report)
         return report
+
+    def _protocol(self, plan: Plan) -> schema.Protocol:
+        return schema.Protocol(
+            plan=plan.name,
+            seed=self.seed,
+            torch=torch.__version__,
+            torch_threads=torch.get_num_threads(),
+            device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+            clock=schema.CPU_TIME if self.device == "cpu" else schema.WALL_CLOCK,
+        )
+
+
+def _is_of(work: schema.Work, case: Case) -> bool:
+    """Whether it is this case, with all the rounds that it needs."""
+    same = ("subject", "mode", "dtype", "phase", "batch", "positions")
+    whole = work.pairs >= case.pairs_min
+    return whole and all(getattr(work, name) == getattr(case, name) for name in same)
+
+
+def _belongs(row: schema.Place, case: Case) -> bool:
+    of_engine = (row.name, row.profile) in engines.names()
+    same = ("mode", "dtype", "phase", "batch")
+    return of_engine == (case.subject == "engine") and all(
+        getattr(row, name) == getattr(case, name) for name in same
+    )
 
 
 def _all_resolved(variants: Sequence[Variant], samples: Samples) -> bool:

@@ -119,6 +119,30 @@ def test_an_interrupt_leaves_a_valid_report_of_what_there_is(tmp_path: Path) -> 
     }
 
 
+def test_a_run_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
+    """What has its rounds is kept as it was; a case that was ended in its middle is made anew."""
+    told = Told(at={"case 3/3": _interrupt})
+    plan = Plan("full", (CASE, replace(CASE, subject="engine"), replace(CASE, batch=3)), None)
+    with pytest.raises(KeyboardInterrupt):
+        _bench(tmp_path, told).run(plan)
+    earlier = schema.read(tmp_path / "o.json")
+    assert not earlier.complete
+    told = Told()
+    report = replace(_bench(tmp_path, told), earlier=earlier).run(plan)
+    assert [word for word in told.words if word.startswith("case")] == ["case 1/1"]
+    assert report.complete
+    assert report.rows[: len(earlier.rows)] == earlier.rows
+    assert [work.batch for work in report.work] == [2, 2, 3]
+    assert report.unmeasured == ()
+
+
+def test_a_run_does_not_go_on_with_what_was_measured_otherwise(tmp_path: Path) -> None:
+    """Figures of another plan or device in one table would be compared."""
+    earlier = _bench(tmp_path).run(Plan("quick", (), None))
+    with pytest.raises(SpecError, match="was measured otherwise"):
+        replace(_bench(tmp_path), earlier=earlier).run(Plan("full", (CASE,), None))
+
+
 def test_an_interrupt_before_any_round_names_the_case(tmp_path: Path) -> None:
     """While variants are attached, and after too few rounds for quartiles."""
     for word in ("tocsin full", "pairs 2"):
