@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "head.h"
 #include "linear.h"
+#include "room.h"
 #include "sums.h"
 
 namespace {

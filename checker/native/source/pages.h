@@ -97,7 +97,7 @@ std::tuple<Tensor, Tensor> read_pages(const Tensor& data, const Tensor& table, i
   Tensor out[2];
   std::uint64_t* to[2];
   for (int half = 0; half < 2; ++half) {
-    out[half] = at::empty({R, n * B, heads, W / heads}, data.options());
+    out[half] = Room::shared().empty({R, n * B, heads, W / heads}, data.options());
     to[half] = static_cast<std::uint64_t*>(out[half].mutable_data_ptr());
   }
   spread(R * n, R * n * 2 * B * words, [&](int64_t begin, int64_t end) {

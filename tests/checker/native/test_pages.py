@@ -46,6 +46,26 @@ def test_pages_are_read_as_they_are_and_each_change_is_counted(
         assert changed.tolist() == [[0, count], [0, 0], [0, 0]]
 
 
+def test_memory_of_what_was_read_is_used_again_once_nobody_holds_it() -> None:
+    """Proves that a tensor that is held keeps its values, and that the next step faults none in."""
+    data = torch.randn(4, 1, 2, 64, 384)  # large enough that the system would take it back
+    table = torch.arange(4).view(2, 2)
+    first, held = OPS.read_pages(data, table, 0, K)
+    view = held[:, 1:]
+    places = {first.data_ptr(), held.data_ptr()}
+    del held
+    expected, before = view.clone(), first.clone()
+    second = OPS.read_pages(data.neg(), table, 0, K)
+    assert not places & {one.data_ptr() for one in second}
+    assert torch.equal(view, expected)
+    assert torch.equal(first, before)
+    free = {one.data_ptr() for one in second}
+    del second
+    third = OPS.read_pages(data, table, 0, K)
+    assert {one.data_ptr() for one in third} == free
+    assert torch.equal(third[0], first)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_rows_are_written_where_their_slots_say(dtype: torch.dtype) -> None:
     """Proves the layout, the sums of what was to be written, and that -1 writes nowhere."""
