@@ -7,24 +7,8 @@ from typing import Any
 
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.core.faulting import Scope
-from tocsin.core.history import SHED, Event, EventKind, RequestRecord
+from tocsin.core.history import NOTICED_BY, SHED, Event, EventKind, RequestRecord
 
-_SERVICE = {
-    EventKind.REPLICA_DOWN: "service.actor_down",
-    EventKind.REPLICA_STALLED: "service.heartbeat",
-    EventKind.BACKEND_ERROR: "service.backend_error",
-    EventKind.REPLICA_SLOW: "service.straggler",
-    EventKind.CLOCK_MOVED: "service.clock",
-    EventKind.START_FAILED: "service.start",
-    EventKind.CONTROL_DOWN: "service.control_plane",
-    EventKind.METRICS_LOST: "service.metrics",
-    EventKind.ALERTS_LATE: "service.alerts",
-    EventKind.TRACES_LOST: "service.traces",
-    EventKind.LOGS_LOST: "service.logs",
-    EventKind.ROAD_SLOW: "service.latency",
-    EventKind.ROAD_LOST: "service.reachable",
-    EventKind.CONNECTION_BROKEN: "service.connection",
-}
 BY_CLIENTS = {
     EventKind.PAGES_FREED: "service.abort",
     EventKind.CLIENT_DROPPED: "service.slow_client",
@@ -134,7 +118,7 @@ def concerns(event_kind: EventKind, about: str, one: OccurrenceRecord) -> bool:
         return True
     if event_kind is EventKind.START_FAILED:
         return one.planned.scope.takes_replica
-    return one.planned.scope is Scope.CLUSTER and event_kind in _SERVICE
+    return one.planned.scope is Scope.CLUSTER and event_kind in NOTICED_BY
 
 
 def _candidates(
@@ -154,7 +138,7 @@ def detectors_of(event: Event) -> tuple[str, ...]:
     if event.kind is EventKind.CHECK_FAILED:
         broken = event.data.get("cause") == "check_error"
         return (CHECK_ERROR,) if broken else check_ids(event.data)
-    service = _SERVICE.get(event.kind)
+    service = NOTICED_BY.get(event.kind)
     return (service,) if service else ()
 
 

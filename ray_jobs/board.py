@@ -19,6 +19,7 @@ from tocsin.ray_jobs.degradations import Degradations
 from tocsin.ray_jobs.delivery_meter import delivery_counter
 from tocsin.ray_jobs.fleet_window import FleetWindow
 from tocsin.ray_jobs.pager import Pager, Paging
+from tocsin.ray_jobs.service_meter import incident_counter
 from tocsin.ray_jobs.side_watch import SideWatch
 from tocsin.ray_jobs.ticks import Tick
 
@@ -67,12 +68,14 @@ class Board:
         self._degradations = Degradations(time.time, time.monotonic)
         self._side = SideWatch(self._note, _state)
         self._pager = _pager(paging, self._side.delivered)
+        self._noticed: Callable[[str], None] = _nobody
         self._control: asyncio.Task[None] | None = None
 
     async def watch(self, paging: Paging | None = None) -> None:
         """Look after heartbeats from now on; said again, only another `paging` changes anything."""
         if not self._node:  # only there can a pid be looked at
             self._node = ray.get_runtime_context().get_node_id()
+            self._noticed = incident_counter()
         if paging is not None and paging != self._pager.paging:
             before, self._pager = self._pager, _pager(paging, self._side.delivered)
             await before.close()
@@ -342,6 +345,7 @@ class Board:
         if len(self._events) == self._events.maxlen:
             self._dropped += 1
         self._events.append(event)
+        self._noticed(str(event.get("kind", "")))
         self._pager.hear(event)
 
 
@@ -355,6 +359,10 @@ def _pager(paging: Paging | None, delivered: Callable[[str], None]) -> Pager:
         delivered(result)
 
     return Pager(paging, count=count)
+
+
+def _nobody(kind: str) -> None:
+    """Nothing is counted before the board is watched over."""
 
 
 _GONE = ("", "Z", "X")

@@ -154,7 +154,7 @@ DASHBOARD = Dashboard(
                     queries=(increase(metrics.JOURNAL_DROPPED, legend="lost"),),
                     kind=Kind.STAT,
                     no_value="No hub is scraped: is Prometheus given the address of /sd?",
-                    runbook="journal_archive_failing",
+                    runbook="journal_lost",
                     thresholds=ANY_IS_BAD,
                     width=8,
                 ),

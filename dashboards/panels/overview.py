@@ -239,6 +239,20 @@ DASHBOARD = Dashboard(
                     runbook="error_budget_burn_slow",
                 ),
                 Panel(
+                    id="service_incidents",
+                    title="What serving noticed about itself",
+                    title_zh="服务自检事件",
+                    description="Slow, lost and stalled replicas, clocks that jumped, roads and "
+                    "control planes that were away, in the range shown. Answers stay right.",
+                    unit=Unit.NUMBER,
+                    queries=(
+                        increase(metrics.SERVICE_INCIDENTS, ("detector",), legend="{{detector}}"),
+                    ),
+                    kind=Kind.TIMESERIES,
+                    no_value="No board is scraped",
+                    runbook="service_incident",
+                ),
+                Panel(
                     id="tokens",
                     title="Tokens",
                     title_zh="词元吞吐",
@@ -251,7 +265,6 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No token has been released yet",
                     runbook="stalled",
-                    width=12,
                 ),
                 Panel(
                     id="forward_progress",
@@ -269,7 +282,6 @@ DASHBOARD = Dashboard(
                     kind=Kind.TIMESERIES,
                     no_value="No replica has decoded yet",
                     runbook="stalled",
-                    width=12,
                 ),
             ),
         ),

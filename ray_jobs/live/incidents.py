@@ -7,7 +7,7 @@ from typing import Any
 
 from tocsin.chaos.attribution import check_ids
 from tocsin.chaos.contract import faults
-from tocsin.core.history import EventKind
+from tocsin.core.history import NOTICED_BY, EventKind
 from tocsin.dashboards.live.figures import SPAN_S
 from tocsin.dashboards.live.state import FailureRow, FaultRow
 from tocsin.ray_jobs.live.reading import Reading
@@ -18,18 +18,6 @@ FAULTS_MAX = 64
 _SKEW_S = 0.05
 _LATE_S = 5.0
 """An alarm this long after the healing may still be the fault's."""
-_SERVICE = {
-    EventKind.REPLICA_DOWN: "service.actor_down",
-    EventKind.REPLICA_STALLED: "service.heartbeat",
-    EventKind.BACKEND_ERROR: "service.backend_error",
-    EventKind.REPLICA_SLOW: "service.straggler",
-    EventKind.CLOCK_MOVED: "service.clock",
-    EventKind.START_FAILED: "service.start",
-    EventKind.CONTROL_DOWN: "service.control_plane",
-    EventKind.ROAD_SLOW: "service.latency",
-    EventKind.ROAD_LOST: "service.reachable",
-    EventKind.CONNECTION_BROKEN: "service.connection",
-}
 
 
 class Failures:
@@ -119,8 +107,8 @@ class Faults:
         if row is not None and subject and not row.replica:
             self._rows[row.occurrence] = replace(row, replica=subject)
         detectors = check_ids(data) if kind == EventKind.CHECK_FAILED else ()
-        if kind in _SERVICE:
-            detectors = (_SERVICE[EventKind(kind)],)
+        if kind in NOTICED_BY:
+            detectors = (NOTICED_BY[EventKind(kind)],)
         if detectors:
             wall_s = wall_of(event, reading)
             for row in tuple(self._rows.values()):

@@ -22,6 +22,7 @@ from tocsin.ray_jobs.metric_file import SUM, metric_key
 from tocsin.ray_jobs.node_page import NodePage
 from tocsin.ray_jobs.numbers import series_of
 from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.service_meter import incident_counter
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.worker_meter import WorkerMeter
 
@@ -182,6 +183,7 @@ def test_a_replica_adds_less_than_its_budget_and_a_node_stays_within_its_own(
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
     gateway, chaos = GatewayMeter(tmp_path, "m"), ChaosFile(tmp_path)
     delivery_counter("relay")
+    incident_counter()
     page = NodePage(tmp_path, ManualClock(10**18))
     counts, made = [], []
     for number in range(2):
@@ -205,6 +207,7 @@ def test_every_metric_of_the_catalogue_is_filled_by_somebody(
     made = (Replica(tmp_path, model), GatewayMeter(tmp_path, "m"), ChaosFile(tmp_path))
     made[0].serve(2)
     delivery_counter("relay")
+    incident_counter()
     page = NodePage(tmp_path, ManualClock(10**18))
     page.ticks()
     filled = {series.metric.name for key in page.numbers().values if (series := series_of(key))}
@@ -217,6 +220,7 @@ def test_no_label_is_unbounded() -> None:
         *("model", "operator", "layer", "check", "priority", "result", "scope", "cause", "kind"),
         *("replica", "actor", "backend", "state", "to", "outcome", "checked", "fault"),
         *("decision", "receiver", "version", "torch", "ray", "attn_backend"),
+        "detector",
     }
     for metric in metrics.CATALOGUE:
         assert set(metric.labels) <= allowed

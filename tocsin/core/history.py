@@ -1,7 +1,9 @@
 """What happened: server-side events, and the client's record of every request."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 
@@ -53,6 +55,27 @@ class EventKind(StrEnum):
     ALERT_SENT = "alert_sent"  # data: alert, priority, route, incident, run, repro, result
     CLIENT_DROPPED = "client_dropped"  # by the gateway: it did not read; data: backlog_bytes
     LOGITS = "logits"  # of a sampled step; data: index of the token, crc of the top logits
+
+
+NOTICED_BY: Mapping[EventKind, str] = MappingProxyType(
+    {
+        EventKind.REPLICA_DOWN: "service.actor_down",
+        EventKind.REPLICA_STALLED: "service.heartbeat",
+        EventKind.BACKEND_ERROR: "service.backend_error",
+        EventKind.REPLICA_SLOW: "service.straggler",
+        EventKind.CLOCK_MOVED: "service.clock",
+        EventKind.START_FAILED: "service.start",
+        EventKind.CONTROL_DOWN: "service.control_plane",
+        EventKind.METRICS_LOST: "service.metrics",
+        EventKind.ALERTS_LATE: "service.alerts",
+        EventKind.TRACES_LOST: "service.traces",
+        EventKind.LOGS_LOST: "service.logs",
+        EventKind.ROAD_SLOW: "service.latency",
+        EventKind.ROAD_LOST: "service.reachable",
+        EventKind.CONNECTION_BROKEN: "service.connection",
+    }
+)
+"""What serving notices about itself, whoever asks, and the detector that it counts as."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tocsin.core.history import NOTICED_BY
 from tocsin.core.terms import BreakerState, Cause, Layer, Priority
 
 
@@ -263,6 +264,13 @@ IDEMPOTENT_REPLAYS = Metric(
     _COUNTER,
     "Requests that were answered with the answer to an earlier one of the same Idempotency-Key",
     ("model",),
+)
+SERVICE_INCIDENTS = Metric(
+    "tocsin_service_incidents_total",
+    _COUNTER,
+    "What serving noticed about itself: a replica that is slow or gone, a clock that jumped, …",
+    ("detector",),
+    {"detector": tuple(sorted(NOTICED_BY.values()))},
 )
 
 # --- memory ---

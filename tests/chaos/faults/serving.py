@@ -16,7 +16,7 @@ from tocsin.checker.weights import WeightStore
 from tocsin.core.calls import Call, DeviceMemoryCall
 from tocsin.core.clock import ManualClock, OffsetClock
 from tocsin.core.faulting import Order, OrderStatus
-from tocsin.core.history import Event, EventKind
+from tocsin.core.history import NOTICED_BY, Event, EventKind
 from tocsin.core.requests import Finish, FinishEvent, Request, TokenEvent
 from tocsin.core.terms import Operator, Phase, Profile
 from tocsin.engine.config import BACKENDS, EngineConfig
@@ -28,10 +28,6 @@ AFTER_STEP = 12
 STEP_S = 0.05
 LASTING = frozenset({"kv.eviction_storm", "clock.jump", "clock.skew"})
 """Faults that serving contains and cannot end: they are taken back, as a run does."""
-_TOLD = {
-    EventKind.REPLICA_SLOW: "service.straggler",
-    EventKind.CLOCK_MOVED: "service.clock",
-}
 
 
 @dataclass
@@ -84,8 +80,8 @@ class Served:
                 names.append("service.backend_error")
             if event.data.get("cause") == "check_error":
                 names.append("service.check_error")
-            if event.kind in _TOLD:
-                names.append(_TOLD[event.kind])
+            if event.kind in NOTICED_BY:
+                names.append(NOTICED_BY[event.kind])
             for name in names:
                 found.setdefault(name, event.step)
         return found
