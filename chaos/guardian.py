@@ -1,11 +1,14 @@
-"""A watchdog process that lets a frozen process go on, whatever became of those who froze it.
+"""A watchdog process that undoes what was done to processes, whatever became of who did it.
 
-Run as a script, with the standard library alone: `guardian.py PID STARTED_TICKS SECONDS`. It
-detaches from its parent (who may be killed, and whose children Ray may kill with it), says
-`guarding` on its output, waits, and sends SIGCONT to the process if it still is the same one.
+Run as a script, with the standard library alone: `guardian.py SECONDS ORDER…`, where an order is
+`PID:STARTED_TICKS` to let a stopped process go on, or `PID:STARTED_TICKS:BYTES` to give it its soft
+limit on the size of files back. It detaches from its parent (who may be killed, and whose children
+Ray may kill with it), says `guarding` on its output, waits, and reaches every process that still is
+the same one.
 """
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -37,8 +40,20 @@ def release(pid: int, expected_ticks: int) -> bool:
     return True
 
 
-def main(pid: int, expected_ticks: int, seconds: float) -> None:
-    """Detach, report for duty, wait, release."""
+def give_back(pid: int, expected_ticks: int, soft: int) -> bool:
+    """Set the soft limit again; False when the process is gone, or another one has its pid."""
+    if started_ticks(pid) != expected_ticks:
+        return False
+    try:
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def main(seconds: float, orders: list[list[int]]) -> None:
+    """Detach, report for duty, wait, undo."""
     deadline_s = time.monotonic() + seconds
     if os.fork() > 0:
         os._exit(0)
@@ -52,10 +67,14 @@ def main(pid: int, expected_ticks: int, seconds: float) -> None:
         os.dup2(quiet, stream)
     while (left_s := deadline_s - time.monotonic()) > 0:
         time.sleep(min(left_s, 0.2))
-        if started_ticks(pid) != expected_ticks:
+        if not any(started_ticks(pid) == ticks for pid, ticks, *_ in orders):
             return
-    release(pid, expected_ticks)
+    for pid, ticks, *soft in orders:
+        if soft:
+            give_back(pid, ticks, soft[0])
+        else:
+            release(pid, ticks)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    main(float(sys.argv[1]), [[int(part) for part in one.split(":")] for one in sys.argv[2:]])

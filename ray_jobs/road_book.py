@@ -1,6 +1,5 @@
 """The road of a run's own load: who travels on it, what is done to it, and who notices."""
 
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,18 +10,19 @@ from tocsin.chaos.road_striker import NETWORK, RoadStriker
 from tocsin.chaos.road_thread import RoadThread
 from tocsin.core.clock import SystemClock
 from tocsin.core.errors import SpecError
-from tocsin.core.faulting import Order, OrderStatus
+from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind, RequestRecord
 from tocsin.core.system import LoadRequest
 from tocsin.ray_jobs.client import send
 from tocsin.ray_jobs.reconnect import SILENT_S, reconnecting
 from tocsin.ray_jobs.road_watch import RoadWatch
+from tocsin.ray_jobs.strike_book import StrikeBook
 
 TIMEOUT = httpx.Timeout(None, read=SILENT_S)
 """Of a client on a road: one that hears nothing any more asks again."""
 
 
-class RoadBook:
+class RoadBook(StrikeBook):
     """Opens a road to a service and strikes it; safe to use from several threads."""
 
     def __init__(
@@ -49,10 +49,9 @@ class RoadBook:
             )
         self._tell_event = tell_event
         self._road = RoadThread(where.hostname, where.port or 80)
-        self._striker = RoadStriker(
-            SystemClock(), lambda status: tell_status(status, NETWORK), self._road
+        super().__init__(
+            RoadStriker(SystemClock(), lambda status: tell_status(status, NETWORK), self._road)
         )
-        self._lock = threading.Lock()
         self._watch = RoadWatch(url, self._road.address, self._noticed)
 
     def close(self) -> None:
@@ -63,27 +62,6 @@ class RoadBook:
     def describe(self) -> dict[str, Any]:
         """For the manifest: the load does not reach the service directly."""
         return {"service": self._road.service, "by": self._road.address}
-
-    def strike(self, order: Order) -> None:
-        """Carry out an order on the road, now."""
-        with self._lock:
-            self._striker.strike(order)
-
-    def statuses(self) -> dict[str, OrderStatus]:
-        """Where each order stands; they are looked after here."""
-        with self._lock:
-            self._striker.tick()
-            return {one.occurrence: one for one in self._striker.statuses()}
-
-    def renew(self, ttl_s: float) -> None:
-        """The run goes on."""
-        with self._lock:
-            self._striker.renew(ttl_s)
-
-    def disarm(self, occurrence: str) -> None:
-        """Take an order back."""
-        with self._lock:
-            self._striker.disarm(occurrence)
 
     def send(self, client: httpx.AsyncClient, request: LoadRequest) -> AsyncIterator[RequestRecord]:
         """Send a request by the road; a client whose connection breaks asks again."""

@@ -1,7 +1,6 @@
 """What is beside the replicas of this machine, as faults reach it: hub and serving processes."""
 
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,18 +11,19 @@ from tocsin.chaos.contract import ProcessTarget
 from tocsin.chaos.process import look
 from tocsin.chaos.side import SideStriker, SideTarget
 from tocsin.core.clock import SystemClock
-from tocsin.core.faulting import Order, OrderStatus
+from tocsin.core.faulting import OrderStatus
 from tocsin.ray_jobs.board import NAMESPACE
 from tocsin.ray_jobs.hub import HUB
 from tocsin.ray_jobs.places import journal_folder
 from tocsin.ray_jobs.side_watch import SIDE
 from tocsin.ray_jobs.sink import Sink
+from tocsin.ray_jobs.strike_book import StrikeBook
 
 _ASK_S = 5.0
 _PAGE_S = 1.0
 
 
-class SideBook:
+class SideBook(StrikeBook):
     """Orders of scope SIDE, carried out by the run's own process; safe to use from threads.
 
     Args:
@@ -45,29 +45,7 @@ class SideBook:
         self._sink = sink
         self._page = page
         self._clock = SystemClock()
-        self._lock = threading.Lock()
-        self._striker = SideStriker(self._clock, lambda status: tell(status, SIDE), self._around)
-
-    def strike(self, order: Order) -> None:
-        """Carry out an order, now."""
-        with self._lock:
-            self._striker.strike(order)
-
-    def statuses(self) -> dict[str, OrderStatus]:
-        """Where each order stands; they are looked after here."""
-        with self._lock:
-            self._striker.tick()
-            return {one.occurrence: one for one in self._striker.statuses()}
-
-    def renew(self, ttl_s: float) -> None:
-        """The run goes on."""
-        with self._lock:
-            self._striker.renew(ttl_s)
-
-    def disarm(self, occurrence: str) -> None:
-        """Take an order back."""
-        with self._lock:
-            self._striker.disarm(occurrence)
+        super().__init__(SideStriker(self._clock, lambda status: tell(status, SIDE), self._around))
 
     def _around(self, params: Mapping[str, Any], seed: int) -> SideTarget:
         """What there is now; only processes of this machine."""

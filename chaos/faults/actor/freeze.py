@@ -1,7 +1,7 @@
 """A serving process stops running without dying."""
 
 from tocsin.chaos.contract import ProcessTarget, fault
-from tocsin.chaos.freezing import GUARDIAN, let_go, stop
+from tocsin.chaos.freezing import let_go, stop
 from tocsin.chaos.process import state_of
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.terms import Priority
@@ -17,7 +17,7 @@ from tocsin.core.terms import Priority
 )
 def freeze(target: ProcessTarget) -> Evidence:
     """Send SIGSTOP, after a guardian stands ready to send SIGCONT when `duration_s` is over."""
-    return stop("actor.freeze", target, float(target.params["duration_s"]), GUARDIAN)
+    return stop("actor.freeze", target, float(target.params["duration_s"]))
 
 
 @freeze.heal

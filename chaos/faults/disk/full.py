@@ -1,19 +1,16 @@
 """The disk takes nothing more of what serving processes write."""
 
 import resource
-import subprocess
-import sys
-from pathlib import Path
 
 from tocsin.chaos.contract import ProcessTarget, fault
-from tocsin.chaos.limit_guardian import give_back
+from tocsin.chaos.guard_duty import put_on_duty
+from tocsin.chaos.guardian import give_back
 from tocsin.chaos.process import state_of
 from tocsin.chaos.side import SideTarget
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.terms import Priority
 
-_GUARDIAN = Path(__file__).parents[2] / "limit_guardian.py"
 _SECONDS_MAX = 120.0
 
 
@@ -42,7 +39,8 @@ def full(target: SideTarget) -> Evidence:
     limits = [(one, resource.prlimit(one.pid, resource.RLIMIT_FSIZE)) for one in target.workers]
     target.memory["before"] = {one.pid: soft for one, (soft, _) in limits}
     before = _words(target)
-    _start_guardian(limits, seconds)
+    orders = [f"{one.pid}:{one.started_ticks}:{soft}" for one, (soft, _) in limits]
+    put_on_duty("disk.full", seconds, orders)
     for one, (_, hard) in limits:
         resource.prlimit(one.pid, resource.RLIMIT_FSIZE, (most, hard))
     return Evidence(
@@ -65,25 +63,6 @@ def _soft(one: ProcessTarget) -> int:
         return resource.prlimit(one.pid, resource.RLIMIT_FSIZE)[0]
     except ProcessLookupError:
         return resource.RLIM_INFINITY
-
-
-def _start_guardian(limits: list[tuple[ProcessTarget, tuple[int, int]]], seconds: float) -> None:
-    """Start the watchdog and wait until it says that it guards.
-
-    Raises:
-        SpecError: it does not come up; then nothing is limited.
-    """
-    who = [f"{one.pid}:{one.started_ticks}:{soft}" for one, (soft, _) in limits]
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_GUARDIAN), str(seconds), *who],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        said, complaint = process.communicate(timeout=20)
-    if not said.startswith("guarding"):
-        raise SpecError(f"the guardian did not start: {complaint or said!r}")
 
 
 @full.heal

@@ -1,7 +1,7 @@
 """Ray's control plane is away: what serves must go on serving."""
 
 from tocsin.chaos.contract import ProcessTarget, RayTarget, fault
-from tocsin.chaos.freezing import GUARDIAN, let_go, stop
+from tocsin.chaos.freezing import let_go, stop
 from tocsin.chaos.process import look, state_of
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Evidence, Scope
@@ -40,7 +40,7 @@ def outage(target: RayTarget) -> Evidence:
         )
     process = ProcessTarget(pid, reading.started_ticks, target.params, target.seed, target.clock)
     target.memory["process"] = process
-    return stop(_KIND, process, duration_s, GUARDIAN)
+    return stop(_KIND, process, duration_s)
 
 
 @outage.heal

@@ -1,7 +1,7 @@
 """The page of metrics hangs."""
 
 from tocsin.chaos.contract import fault
-from tocsin.chaos.freezing import GUARDIAN, let_go, stop
+from tocsin.chaos.freezing import let_go, stop
 from tocsin.chaos.process import state_of
 from tocsin.chaos.side import SideTarget
 from tocsin.core.errors import SpecError
@@ -28,7 +28,7 @@ def metrics_outage(target: SideTarget) -> Evidence:
     if hub is None:
         raise SpecError("the metrics of this cluster are not served on this machine")
     before = _words(target)
-    stop("obs.metrics_outage", hub, float(target.params["duration_s"]), GUARDIAN)
+    stop("obs.metrics_outage", hub, float(target.params["duration_s"]))
     return Evidence(place=f"metrics page, pid {hub.pid}", before=before, after=_words(target))
 
 

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.chaos import guardian
+from tocsin.chaos import guard_duty, guardian
 from tocsin.chaos.contract import ProcessTarget
 from tocsin.chaos.process import Striker, look, send, state_of
 from tocsin.core.clock import ManualClock, SystemClock
 from tocsin.core.faulting import Order, OrderStatus
-
-GUARDIAN = Path(guardian.__file__)
 
 
 @pytest.fixture
@@ -177,10 +175,9 @@ def test_a_guardian_of_a_vanished_process_leaves_early(child: subprocess.Popen[b
     """It does not wait out its time for nobody."""
     reading = look(child.pid)
     assert reading is not None
-    arguments = [str(child.pid), str(reading.started_ticks), "60"]
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", str(GUARDIAN), *arguments], stdout=subprocess.PIPE, text=True
-    ) as process:
+    words = [sys.executable, "-I", "-S", str(guard_duty.GUARDIAN), "60"]
+    order = f"{child.pid}:{reading.started_ticks}"
+    with subprocess.Popen([*words, order], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         word, pid = process.stdout.readline().split()
     assert word == "guarding"
@@ -189,13 +186,22 @@ def test_a_guardian_of_a_vanished_process_leaves_early(child: subprocess.Popen[b
     assert _until(lambda: _state(int(pid)) == "gone")
 
 
-def test_nothing_is_frozen_when_the_guardian_cannot_stand(
-    striker: Striker, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The watchdog comes first: without it the order is refused."""
-    from tocsin.chaos.faults.actor import freeze
+def _asleep(folder: Path) -> Path:
+    (folder / "asleep.py").write_text("import time\ntime.sleep(60)\n")
+    return folder / "asleep.py"
 
-    monkeypatch.setattr(freeze, "GUARDIAN", Path("no_such_guardian.py"))
+
+@pytest.mark.parametrize("script", [lambda folder: folder / "missing.py", _asleep])
+def test_nothing_is_frozen_when_the_guardian_cannot_stand(
+    striker: Striker,
+    child: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: Callable[[Path], Path],
+) -> None:
+    """The watchdog comes first: without it, or when it takes too long, the order is refused."""
+    monkeypatch.setattr(guard_duty, "GUARDIAN", script(tmp_path))
+    monkeypatch.setattr(guard_duty, "STARTS_WITHIN_S", 0.3)
     status = striker.strike(_order("actor.freeze"), child.pid)
     assert status.state == "disarmed"
     assert "guardian did not start" in status.error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.chaos import limit_guardian
+from tocsin.chaos import guardian
 from tocsin.chaos.contract import ProcessTarget, faults
 from tocsin.chaos.process import look, state_of
 from tocsin.chaos.side import SideStriker, SideTarget
@@ -117,7 +117,7 @@ def test_another_process_of_the_same_pid_keeps_its_limit(writer: subprocess.Pope
     """Start times tell them apart."""
     reading = look(writer.pid)
     assert reading is not None
-    assert not limit_guardian.give_back(writer.pid, reading.started_ticks + 1, 0)
+    assert not guardian.give_back(writer.pid, reading.started_ticks + 1, 0)
     assert ask(writer) == "written"
 
 
