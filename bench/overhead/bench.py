@@ -107,22 +107,23 @@ class Bench:
         return self._save(plan, complete=True)
 
     def _go_on(self, earlier: schema.Overhead, plan: Plan) -> Plan:
-        """Take over what the earlier report measured of the plan, and leave the rest of it."""
+        """Take over what the earlier report measured, and leave what it lacks of the plan."""
         if earlier.protocol != self._protocol(plan):
             raise SpecError(
                 f"bench: {self.output} was measured otherwise ({earlier.protocol}), expected "
                 f"{self._protocol(plan)}; name another --output, or leave --resume out"
             )
-        left: list[Case] = []
-        for case in plan.cases:
-            work = [one for one in earlier.work if _is_of(one, case)]
-            if not work:
-                left.append(case)
-                continue
-            self._work += work
-            self._rows += [one for one in earlier.rows if _belongs(one, case)]
-            self._details += [one for one in earlier.details if _belongs(one, case)]
-            self._unmeasured += [one for one in earlier.unmeasured if _belongs(one, case)]
+        left = [
+            case for case in plan.cases if not any(_is_whole(one, case) for one in earlier.work)
+        ]
+
+        def stays(row: schema.Place) -> bool:
+            return not any(_belongs(row, case) for case in left)
+
+        self._rows += filter(stays, earlier.rows)
+        self._details += filter(stays, earlier.details)
+        self._unmeasured += filter(stays, earlier.unmeasured)
+        self._work += [one for one in earlier.work if not any(_is_of(one, case) for case in left)]
         return replace(plan, cases=tuple(left))
 
     def _measure(self, case: Case, rounds: Rounds, deadline_s: float | None) -> None:
@@ -249,10 +250,13 @@ class Bench:
 
 
 def _is_of(work: schema.Work, case: Case) -> bool:
-    """Whether it is this case, with all the rounds that it needs."""
     same = ("subject", "mode", "dtype", "phase", "batch", "positions")
-    whole = work.pairs >= case.pairs_min
-    return whole and all(getattr(work, name) == getattr(case, name) for name in same)
+    return all(getattr(work, name) == getattr(case, name) for name in same)
+
+
+def _is_whole(work: schema.Work, case: Case) -> bool:
+    """Whether it is this case, with all the rounds that it needs."""
+    return _is_of(work, case) and work.pairs >= case.pairs_min
 
 
 def _belongs(row: schema.Place, case: Case) -> bool:

@@ -134,6 +134,10 @@ def test_a_run_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     assert report.rows[: len(earlier.rows)] == earlier.rows
     assert [work.batch for work in report.work] == [2, 2, 3]
     assert report.unmeasured == ()
+    alone = Plan("full", (replace(CASE, batch=5),), None)
+    more = replace(_bench(tmp_path), earlier=report).run(alone)
+    assert more.rows[: len(report.rows)] == report.rows  # what was not asked for now stays
+    assert [work.batch for work in more.work] == [2, 2, 3, 5]
 
 
 def test_a_run_does_not_go_on_with_what_was_measured_otherwise(tmp_path: Path) -> None:
