@@ -97,15 +97,20 @@ class Patch:
             self.region.detach().copy_(bits.view(self.region.dtype))
 
     def words(self, bits: Tensor) -> str:
-        """A reading in words: the value of one element, or a digest of several; JSON-safe."""
+        """A reading in words: the value of one element, or a digest of several; JSON-safe.
+
+        The digest weighs each element by its place, so that two that change places change it.
+        """
         if bits.numel() == 1:
             value = bits.reshape(1).view(self.region.dtype).item()
             shown = f"{value:.6g}" if self.region.dtype.is_floating_point else str(value)
             digits = self.region.element_size() * 2
             raw = int(bits.item()) & ((1 << (4 * digits)) - 1)
             return f"{shown} (0x{raw:0{digits}x})"
-        total = int(bits.to(torch.int64).sum().item()) & ((1 << 64) - 1)
-        return f"{bits.numel()} values, bit sum 0x{total:016x}"
+        words = bits.to(torch.int64).flatten()
+        places = 2 * torch.arange(len(words), device=words.device) + 1
+        total = int((words * places).sum().item()) & ((1 << 64) - 1)
+        return f"{bits.numel()} values, digest 0x{total:016x}"
 
     def _standing(self) -> Tensor:
         """Elements that the fault changed and that still read what it left, bool [...]."""

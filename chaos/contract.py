@@ -277,7 +277,7 @@ class Property:
     Attributes:
         id: `family.name`, which is also the path of its file.
         judge: pure function of the recorded run to a verdict.
-        sins: names of the self-test mutations that it must flag (chaos/selftest.py).
+        sins: names of the self-test mutations that it must flag (chaos/sins*.py).
         advice: what to do when it is violated.
         conditional: an experiment may have nothing for it, or the system may not tell what it
             needs: vacuous, it then does not count unless the experiment names it.

@@ -44,3 +44,7 @@ def main() -> None:
         sys.exit(130)
     except EnvironmentFault as error:
         sys.exit(f"tocsin: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -105,6 +105,19 @@ def _examples() -> dict[str, str]:
     return dict(blocks)
 
 
+def _edits() -> list[tuple[str, str, str]]:
+    """Diffs shown in CONTRIBUTING.md: the file, the lines as they are, and as they shall be."""
+    blocks = re.findall(
+        r"^In `([^`]+)`:\n+```diff\n(.*?)^```$", _text("CONTRIBUTING.md"), re.M | re.S
+    )
+
+    def kept(lines: list[str], without: str) -> str:
+        return "".join(line[1:] for line in lines if line[0] != without)
+
+    split = [(name, block.splitlines(keepends=True)) for name, block in blocks]
+    return [(name, kept(lines, "+"), kept(lines, "-")) for name, lines in split]
+
+
 def test_contributing_shows_a_check_a_fault_and_a_property_with_a_test_each() -> None:
     """Six files: the three kinds of unit that people add, and how each is tested."""
     folders = sorted(str(Path(name).parent) for name in _examples())
@@ -126,12 +139,16 @@ def test_each_unit_in_contributing_is_about_twenty_lines() -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository to which a reader has added the files of CONTRIBUTING.md."""
+    """A copy of the repository to which a reader has added what CONTRIBUTING.md shows."""
     clone = copy_to(tmp_path_factory.mktemp("contributed"))
     for name, code in _examples().items():
         assert not (clone / name).exists(), f"{name} exists: the example is no example any more"
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).write_text(code, encoding="utf-8")
+    for name, old, new in _edits():
+        text = (clone / name).read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{name}: the diff in CONTRIBUTING.md does not fit: {old}"
+        (clone / name).write_text(text.replace(old, new), encoding="utf-8")
     return clone
 
 
@@ -150,9 +167,28 @@ def test_the_examples_in_contributing_run(extended: Path) -> None:
     assert where.stdout.startswith(str(extended)), "the copy was not what ran"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tests/checker/checks", "-k", "rope_origin or says_what or fault_belongs"),
+        ("tests/chaos/faults", "-k", "zero_tile"),
+        ("tests/chaos/faults/test_mirror.py", "tests/chaos/test_catalogue.py"),
+        ("tests/chaos/test_judge.py",),
+    ],
+    ids=["check", "fault", "both sides", "property"],
+)
+def test_the_examples_in_contributing_pass_the_generic_tests(
+    extended: Path, words: tuple[str, ...]
+) -> None:
+    """What is held against every check, fault and property is held against them."""
+    done = _run(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_examples_in_contributing_are_written_as_we_write(extended: Path) -> None:
-    """ruff and mypy --strict have nothing to say about them."""
-    names = list(_examples())
+    """ruff has nothing to say about them, nor about what was changed for them."""
+    names = [*_examples(), *(name for name, _, _ in _edits())]
     for words in (
         ("-m", "ruff", "check", "--no-cache", *names),
         ("-m", "ruff", "format", "--no-cache", "--check", *names),

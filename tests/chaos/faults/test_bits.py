@@ -118,7 +118,7 @@ def test_words_of_a_region_are_short_and_tell_contents_apart() -> None:
     """Evidence travels: a whole slot is said as a digest of its bits."""
     patch = Patch.overwrite(torch.zeros(100), torch.randn(100))
     before, after = patch.words(patch.before), patch.words(patch.after)
-    assert before == "100 values, bit sum 0x0000000000000000"
+    assert before == "100 values, digest 0x0000000000000000"
     assert before != after
     assert len(after) < 60
 
@@ -133,3 +133,11 @@ def test_a_place_struck_under_inference_mode_heals_outside_of_it() -> None:
         patch.undo()
         assert patch.undone()
     assert pool.tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_rows_that_change_places_are_a_change() -> None:
+    """A sum that does not know places would say that the fault did not fire."""
+    rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    patch = Patch.overwrite(rows, rows.flip(0).clone())
+    assert patch.fired
+    assert patch.words(patch.before) != patch.words(patch.after)
