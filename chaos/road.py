@@ -33,7 +33,7 @@ class Passage:
     Attributes:
         connections: that were made; open: those that are there now.
         passed, late, held: bytes that got through; that were delayed; that were stopped for a time
-            or for good.
+            or for good. A connection that was kept waiting before it was made counts as one.
         pieces: that chunks were cut into, beyond one each.
         resets: connections that were reset, or whose far end was taken away.
     """
@@ -179,6 +179,10 @@ class Road:
             await self._carry(one, reader)
         except (OSError, asyncio.IncompleteReadError):
             one.reset()
+        except asyncio.CancelledError:
+            # The road is taken away. asyncio asks a server's task for its exception, and complains
+            # about one that was cancelled: it ends like any other.
+            one.reset()
         finally:
             self._open.discard(one)
             self._tasks.discard(task)
@@ -189,7 +193,7 @@ class Road:
 
     async def _carry(self, one: _Connection, reader: asyncio.StreamReader) -> None:
         """Both directions, until either end is closed."""
-        await self._hold(TO, 0.0, 0)
+        await self._hold(TO, 0.0, 1)  # its first packet: a partition may meet nothing else
         dialled = asyncio.open_connection(self.host, self.port)
         answers, service = await asyncio.wait_for(dialled, _DIAL_S)
         one.service = service

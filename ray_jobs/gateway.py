@@ -32,10 +32,10 @@ from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.hub_client import HubClient
 from tocsin.ray_jobs.idempotency import KEY, Replays
 from tocsin.ray_jobs.live.status import ServedFacts, checker_status, live_feed
-from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import node_folder, spans_folder
 from tocsin.ray_jobs.prompting import Detokeniser, Prompting, StopText
+from tocsin.ray_jobs.replica_process import prepare
 from tocsin.ray_jobs.resume import Call, Resumer, Routed
 from tocsin.ray_jobs.routes import documents, hooks, live, refusals, templates
 from tocsin.ray_jobs.routes.bearer import unauthorised
@@ -72,7 +72,7 @@ class Gateway:
             token: bearer token of `POST /health/checker_status`; empty: switching is refused;
                 None: what `TOCSIN_TOKEN` says here.
         """
-        stay_on_loopback()
+        prepare()
         path = options.folder()
         vocab_size = int(AutoConfig.from_pretrained(path, local_files_only=True).vocab_size)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)

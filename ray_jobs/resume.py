@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
 from tocsin.core.requests import EngineEvent, FinishEvent, Request, TokenEvent
+from tocsin.ray_jobs.attempts import named
 from tocsin.ray_jobs.tracing.gateway import UNTRACED, Untraced
 from tocsin.ray_jobs.wire import step_event_from_wire
 
@@ -166,8 +167,7 @@ class _Progress:
 
     def request_of(self, attempt: int) -> Request:
         """The request as the next worker gets it; a name of its own for each attempt."""
-        name = self.request.request_id
-        name = f"{name}#{attempt}" if attempt else name
+        name = named(self.request.request_id, attempt)
         delivered = tuple(self.delivered)
         traceparent = self.trace.attempt(attempt, len(delivered))
         return replace(self.request, request_id=name, delivered=delivered, traceparent=traceparent)

@@ -5,11 +5,12 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from tocsin.core.errors import TocsinError
 from tocsin.core.requests import EngineEvent, Finish, FinishEvent, Request
+from tocsin.ray_jobs.attempts import free_name
 from tocsin.ray_jobs.stack import Stack
 
 _IDLE_S = 0.1
@@ -40,6 +41,7 @@ class Stepper:
         self._turned = turned
         self._stack: Stack | None = None
         self._streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[EngineEvent]]] = {}
+        self._held: dict[str, None] = {}  # names that the engine has not let go yet
         self._lock = threading.Lock()
         self._wake = threading.Condition()
         self._stopping = False
@@ -79,30 +81,49 @@ class Stepper:
         self.call(run)
         return answer
 
-    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+    def open(self, request: Request) -> tuple[Request, AsyncGenerator[EngineEvent, None]]:
+        """A request under the name that it has from now on, and its events: see `generate`.
+
+        A name that the engine has not let go yet is not given again.
+        """
+        with self._lock:
+            name = free_name(request.request_id, self._held.keys() | self._streams.keys())
+            self._held[name] = None
+        request = replace(request, request_id=name)
+        return request, self._serve(request)
+
+    def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         """Serve one request; closing the iterator cancels it.
 
         Raises:
-            SpecError, CapacityError: it was not taken.
+            SpecError, CapacityError: it was not taken; by the iterator.
         """
+        return self.open(request)[1]
+
+    async def _serve(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        name = request.request_id
         queue: asyncio.Queue[EngineEvent] = asyncio.Queue()
         stack = self.stack
         with self._lock:
-            self._streams[request.request_id] = (asyncio.get_running_loop(), queue)
+            self._streams[name] = (asyncio.get_running_loop(), queue)
         ended = False
         try:
-            stack.engine.submit(request)
+            try:
+                stack.engine.submit(request)
+            except TocsinError:
+                self._held.pop(name, None)
+                raise
             self._notify()
             while not ended:
                 event = await queue.get()
                 ended = isinstance(event, FinishEvent)
                 yield event
         finally:
-            with self._lock:
-                self._streams.pop(request.request_id, None)
-            if not ended:
-                stack.engine.cancel(request.request_id)
+            if not ended:  # before the name is free: the next who has it must not be meant
+                stack.engine.cancel(name)
                 self._notify()
+            with self._lock:
+                self._streams.pop(name, None)
 
     def stop(self) -> None:
         """End the thread after its step; open streams end with an error."""
@@ -153,6 +174,8 @@ class Stepper:
     def _deliver(self, event: EngineEvent) -> None:
         with self._lock:
             stream = self._streams.get(event.request_id)
+            if isinstance(event, FinishEvent):
+                self._held.pop(event.request_id, None)
         if stream is not None:
             loop, queue = stream
             loop.call_soon_threadsafe(queue.put_nowait, event)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from tocsin.core.clock import SystemClock
 from tocsin.core.errors import CapacityError, SpecError
 from tocsin.core.faulting import OrderStatus
 from tocsin.core.history import Event, EventKind
+from tocsin.ray_jobs.attempts import own_id
 from tocsin.ray_jobs.board_actor import ensure_board
 from tocsin.ray_jobs.clocks import stamp
 from tocsin.ray_jobs.configured import parse_settings, settings_of, told
@@ -30,9 +30,9 @@ from tocsin.ray_jobs.degradations import Follower
 from tocsin.ray_jobs.devices import build_facts, choose_device, whereabouts
 from tocsin.ray_jobs.fleet import WORKER
 from tocsin.ray_jobs.hub import ensure_hub
-from tocsin.ray_jobs.loopback import stay_on_loopback
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
+from tocsin.ray_jobs.replica_process import prepare
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.starting import start_told
 from tocsin.ray_jobs.stepper import Stepper, reading
@@ -47,7 +47,6 @@ from tocsin.ray_jobs.worker_meter import WorkerMeter
 
 BEAT_S = 0.2
 _RECONFIGURE_S = 60.0
-_ATTEMPT = re.compile(r"#\d+$")
 _FAULT_EVENTS = {
     "fired": EventKind.FAULT_FIRED,
     "healed": EventKind.FAULT_HEALED,
@@ -74,15 +73,15 @@ class Outbox:
         """Take one event."""
         data = dict(event.data)
         if "request_ids" in data:
-            data["request_ids"] = [_ATTEMPT.sub("", one) for one in data["request_ids"]]
-        request_id = _ATTEMPT.sub("", event.request_id)
+            data["request_ids"] = [own_id(one) for one in data["request_ids"]]
+        request_id = own_id(event.request_id)
         self._events.append(replace(event, request_id=request_id, replica=self._replica, data=data))
         self.filled.set()
 
     def report(self, status: OrderStatus) -> None:
         """Take one change of an order's state; it is an event as well."""
         if status.evidence is not None:
-            requests = tuple(_ATTEMPT.sub("", one) for one in status.evidence.requests)
+            requests = tuple(own_id(one) for one in status.evidence.requests)
             status = replace(status, evidence=replace(status.evidence, requests=requests))
         self._statuses.append(status)
         kind = _FAULT_EVENTS.get(status.state)
@@ -114,7 +113,7 @@ class Worker:
         Raises:
             Exception: whatever kept the stack from being built; the board is told of it.
         """
-        stay_on_loopback()
+        prepare()
         self.replica = serve.get_replica_context().replica_id.unique_id
         with start_told(self.replica), start(node_folder(), options.folder()) as weights:
             at = options if weights == options.folder() else replace(options, path=str(weights))
@@ -168,9 +167,9 @@ class Worker:
     async def generate(self, data: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Serve one request: `hello`, tokens, `finish`; or one `rejected`; `trace` in between."""
         yield {"type": "hello", "replica": self.replica}
-        request = request_from_wire(data)
+        request, events = self._stepper.open(request_from_wire(data))
         try:
-            async for message in self._traces.messages(request, self._stepper.generate(request)):
+            async for message in self._traces.messages(request, events):
                 yield message
         except SpecError as error:
             yield {"type": "rejected", "status": 400, "message": str(error)}

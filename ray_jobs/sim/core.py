@@ -1,6 +1,5 @@
 """What a simulated replica steps: a real checked engine, or a stub that answers from golden."""
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
@@ -12,12 +11,12 @@ from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event
 from tocsin.core.requests import EngineEvent, Finish, FinishEvent, Request, TokenEvent
 from tocsin.core.terms import Operator, Phase
+from tocsin.ray_jobs.attempts import own_id
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.sim.model import SimModel, made_up_token
 from tocsin.ray_jobs.stack import Stack, build
 
 _FREE_BYTES, _TOTAL_BYTES = 8 << 30, 16 << 30
-_ATTEMPT = re.compile(r"#\d+$")
 
 Tell = Callable[[Event], None]
 Report = Callable[[OrderStatus], None]
@@ -89,11 +88,6 @@ class Sink:
         self.tell(
             replace(event, request_id=own_id(event.request_id), replica=self.replica, data=data)
         )
-
-
-def own_id(request_id: str) -> str:
-    """The client's id of a request, whatever attempt it is."""
-    return _ATTEMPT.sub("", request_id)
 
 
 class EngineCore:

@@ -212,3 +212,35 @@ async def test_what_is_asked_of_the_stepping_thread_is_answered_by_it(
     assert stepper.failed is None
     assert stepper.stack.switchboard.profile is Profile.GUARD
     stepper.stop()
+
+
+async def test_who_asks_again_under_the_same_id_is_served_while_the_first_still_runs(
+    options: ServeOptions,
+) -> None:
+    """A client that lost its connection comes back before the replica knows that it left.
+
+    The second is not refused, and the end of the first does not end it.
+    """
+    stepper = Stepper(lambda: build(options), lambda error: None)
+    await asyncio.to_thread(stepper.ready.wait)
+    request = Request("q", (1, 2, 3, 4), 12, ignore_eos=True)
+
+    def index_of(event: object) -> int:
+        return event.index if isinstance(event, TokenEvent) else -1
+
+    first = stepper.generate(request)
+    begun = [index_of(await anext(first)) for _ in range(3)]
+    again, second = stepper.open(request)
+    assert again.request_id == "q#1"
+    seen = [index_of(await anext(second))]
+    await first.aclose()
+    seen += [index_of(event) async for event in second]
+    assert (begun, seen) == ([0, 1, 2], [*range(12), -1])
+    assert stepper.failed is None
+    for _ in range(100):
+        if stepper.open(request)[0].request_id == "q":
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("the name is never free again")
+    stepper.stop()

@@ -16,7 +16,7 @@ _KIND = "net.bandwidth"
     source="Shopify/toxiproxy#274, toxics bandwidth and slicer: a client must not rely on how a "
     "stream of events is cut into packets",
     scope=Scope.NETWORK,
-    params={"rate_bytes_s": 6000, "slice_bytes": 7, "duration_s": 4.0},
+    params={"rate_bytes_s": 600, "slice_bytes": 7, "duration_s": 4.0},
 )
 def bandwidth(target: RoadTarget) -> Evidence:
     """Let all answers together have `rate_bytes_s`, in pieces of 1 to `slice_bytes`.
