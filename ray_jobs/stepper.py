@@ -110,8 +110,9 @@ class Stepper:
         try:
             try:
                 stack.engine.submit(request)
-            except TocsinError:
-                self._held.pop(name, None)
+            except BaseException:  # it does not hold the name
+                with self._lock:
+                    self._held.pop(name, None)
                 raise
             self._notify()
             while not ended:

@@ -6,11 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
-#include <new>
 #include <vector>
 
 namespace tocsin {
@@ -63,9 +63,20 @@ class Room {
           return found;
         }
     }
-    void* const made = std::aligned_alloc(ALIGNED, bytes);
-    if (made == nullptr) throw std::bad_alloc();
+    void* made = std::aligned_alloc(ALIGNED, bytes);
+    if (made == nullptr) {  // what waits here may be what is lacking
+      let_go();
+      made = std::aligned_alloc(ALIGNED, bytes);
+    }
+    TORCH_CHECK(made != nullptr, "tocsin: ", bytes, " bytes for pages that are read are not there");
     return made;
+  }
+
+  void let_go() {
+    const std::lock_guard<std::mutex> guard(lock_);
+    for (const Block& block : free_) std::free(block.at);
+    free_.clear();
+    held_ = 0;
   }
 
   void give_back(void* at, std::size_t bytes) {
