@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tocsin.chaos.case import Case, OccurrenceRecord
 from tocsin.core.faulting import Scope
-from tocsin.core.history import NOTICED_BY, SHED, Event, EventKind, RequestRecord
+from tocsin.core.history import ENDED_BY, NOTICED_BY, SHED, Event, EventKind, RequestRecord
 
 BY_CLIENTS = {
     EventKind.PAGES_FREED: "service.abort",
@@ -30,6 +30,7 @@ class Detection:
         expected: the detector is one of those that are meant to see this fault.
         latency_ms: from injection to alarm; None for a false alarm.
         event_index: index into the events of the case, -1 for what the client itself saw.
+        standing: it was raised for an earlier fault and stood through this one.
     """
 
     detector: str
@@ -42,6 +43,7 @@ class Detection:
     latency_ms: float | None = None
     event_index: int = -1
     requests: tuple[str, ...] = ()
+    standing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def attribute(case: Case) -> Attribution:
 
     An alarm belongs to a fault of the same replica that was active: from its injection until it
     was healed and its time to be seen is over. Of several, the one that means this detector, then
-    the latest, has it.
+    the latest, has it. An alarm that stands is not raised again for a fault that follows at once.
     """
     by_replica: dict[str, list[OccurrenceRecord]] = defaultdict(list)
     for record in case.occurrences:
@@ -99,6 +101,7 @@ def attribute(case: Case) -> Attribution:
             if one.expected or name != CHECK_ERROR:
                 found.append(one)
     found += _by_clients(case)
+    found += _standing(case, found)
     found.sort(key=lambda one: one.t_ns)
     grouped: dict[str, list[Detection]] = defaultdict(list)
     for one in found:
@@ -175,6 +178,48 @@ def _place(
         latency_ms=max(0.0, (event.t_ns - best.fired_ns) / 1e6) if best else None,
         event_index=index,
         requests=tuple(event.data.get("request_ids", ())),
+    )
+
+
+def _standing(case: Case, found: Sequence[Detection]) -> list[Detection]:
+    """Alarms of an earlier fault of the same kind that stood until the later one was healed.
+
+    That they were called off soon after it, and no sooner, shows that their detector saw both; an
+    alarm that is never called off shows nothing.
+    """
+    seen = {one.occurrence for one in found if one.expected}
+    kinds = {one.planned.id: one.planned.kind for one in case.occurrences}
+    more = []
+    for record in case.occurrences:
+        if not record.fired or not record.healed_ns or record.planned.id in seen:
+            continue
+        for one in found:
+            if (
+                one.expected
+                and kinds[one.occurrence] == record.planned.kind
+                and one.replica == record.replica
+                and one.t_ns <= record.fired_ns
+                and record.healed_ns <= _called_off_ns(case, one) <= window_ns(record)[1]
+            ):
+                more.append(
+                    replace(one, occurrence=record.planned.id, latency_ms=0.0, standing=True)
+                )
+                break
+    return more
+
+
+def _called_off_ns(case: Case, alarm: Detection) -> int:
+    """When an alarm was called off; 0: never, or it is none that stands."""
+    if alarm.event_index < 0:
+        return 0
+    end = ENDED_BY.get(case.events[alarm.event_index].kind)
+    return next(
+        (
+            event.t_ns
+            for event in case.events
+            if event.kind is end and event.t_ns >= alarm.t_ns and subject(event) == alarm.replica
+        ),
+        0,
     )
 
 

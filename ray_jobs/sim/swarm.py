@@ -27,7 +27,7 @@ _STEPS, _SENT = (4, 40), (2, 20)
 
 DRAWN: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
-        "actor.freeze": {"duration_s": (0.5, 2.0, 4.0)},
+        "actor.freeze": {"duration_s": (2.0, 4.0, 8.0)},
         "attn.backend_fail": {"times": (1, 2, 3)},
         "attn.cu_seqlens": {"kind": ("last", "decreasing", "int64")},
         "batch.malformed": {"kind": KINDS},
@@ -37,6 +37,8 @@ DRAWN: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 )
 """Parameters that are drawn, and their values; every one must be seen as the declaration says.
 Others stay as declared: what lies beyond may be a blind spot that is known."""
+_CROWDS: Mapping[str, int] = MappingProxyType({"kv.eviction_storm": 8})
+"""Requests at once without which a fault never finds its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,10 @@ def drawn_experiment(seed: int, index: int) -> Experiment:
         },
         "workload": {
             "prompts": "builtin/golden-24",
-            "concurrency": 2 + draw_below(7, seed, *key, "concurrency"),
+            "concurrency": max(
+                2 + draw_below(7, seed, *key, "concurrency"),
+                *(_CROWDS.get(name, 0) for name in chosen),
+            ),
             "requests": 12 + draw_below(21, seed, *key, "requests"),
             "stream_ratio": draw_choice((0.0, 0.5, 1.0), seed, *key, "stream"),
             "abort_ratio": draw_choice((0.0, 0.1, 0.3), seed, *key, "abort"),

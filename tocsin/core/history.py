@@ -76,6 +76,18 @@ NOTICED_BY: Mapping[EventKind, str] = MappingProxyType(
     }
 )
 """What serving notices about itself, whoever asks, and the detector that it counts as."""
+ENDED_BY: Mapping[EventKind, EventKind] = MappingProxyType(
+    {
+        EventKind.REPLICA_STALLED: EventKind.REPLICA_RESUMED,
+        EventKind.REPLICA_SLOW: EventKind.REPLICA_STEADY,
+        EventKind.CONTROL_DOWN: EventKind.CONTROL_UP,
+        EventKind.METRICS_LOST: EventKind.METRICS_BACK,
+        EventKind.ALERTS_LATE: EventKind.ALERTS_SENT,
+        EventKind.ROAD_SLOW: EventKind.ROAD_CLEAR,
+        EventKind.ROAD_LOST: EventKind.ROAD_CLEAR,
+    }
+)
+"""Alarms that stand until they are called off, and by what."""
 
 
 @dataclass(frozen=True, slots=True)

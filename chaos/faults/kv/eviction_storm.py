@@ -22,9 +22,10 @@ def eviction_storm(call: BatchCall, target: Target) -> Evidence | None:
     """Let only so many pages be in use at a time from now on.
 
     Whoever needs a page takes those of the request that was admitted last, which is replayed from
-    its start. Params: `left` pages, None: half of those in use now, and four more than the longest
-    request has. It must hold a whole request: one that cannot fit is ended with an error. Lasts
-    until it is healed.
+    its start. Params: `left` pages, None: half of those in use now, and at least four more than the
+    longest request has. It must hold a whole request: one that cannot fit is ended with an error.
+    It begins when more pages than that are in use, so that somebody loses some at once; lasts until
+    it is healed.
     """
     pages, live = target.pages, [name for name in call.request_ids if name]
     if not live:
@@ -35,6 +36,8 @@ def eviction_storm(call: BatchCall, target: Target) -> Evidence | None:
     if left is not None and (not isinstance(left, int) or left < 1):
         raise SpecError(f"kv.eviction_storm: left is {left!r}, expected None or at least 1")
     limit = max(len(used) // 2, longest + _ROOM) if left is None else left
+    if limit >= len(used):
+        return None
     before = pages.limit
     target.memory.update(limit=limit, before=before)
     pages.limit = limit

@@ -78,7 +78,8 @@ def _unalerted(case: Case, sent: Mapping[tuple[str, str, str], Sequence[Event]])
     for record in case.occurrences:
         if record.planned.scope is Scope.CLIENT or not record.fired:
             continue  # a request that is turned away is nobody's incident
-        if found.first_expected(record.planned.id) is None:
+        first = found.first_expected(record.planned.id)
+        if first is None or first.standing:  # who was told of an alarm that stands knows
             continue
         names = _names(found, record)
         priorities = set().union(*(told.get(name, set()) for name in names))

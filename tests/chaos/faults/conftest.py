@@ -37,13 +37,13 @@ GIB = 1 << 30
 
 
 class Pages:
-    """A page pool [12, 2, 2, 4, 8] with two running requests, one freed page and the null page."""
+    """A page pool [12, 2, 2, 4, 8]: two requests in the step, one beside it, a freed page, null."""
 
     page_size = PAGE
 
     def __init__(self) -> None:
         self.data = torch.randn(12, DEPTH, 2, PAGE, HEADS * HEAD_SIZE)
-        self.tables = {"a": (3, 5), "b": (7,)}
+        self.tables = {"a": (3, 5), "b": (7,), "beside": (1, 2, 6, 8)}
         self.tags = {
             3: PageTag("shared", 1, 0, 4, ("a",)),
             4: PageTag("shared", 1, 0, 4),

@@ -102,12 +102,13 @@ def test_what_a_check_cannot_read_is_nothing_that_the_step_reads(worker: Any) ->
 def test_a_freed_page_is_still_in_its_table_and_is_given_back_on_healing(worker: Any) -> None:
     """The books say that it is nobody's; the tag that comes back is the one from before."""
     before = dict(worker.pages.tags)
+    tables = dict(worker.pages.tables)
     order = worker.arm("kv.use_after_free")
     worker.decode()
     (request,) = worker.status().evidence.requests
     page = worker.pages.table(request)[-1]
     assert worker.pages.tag(page).owner == ""
-    assert worker.pages.tables == {"a": (3, 5), "b": (7,)}
+    assert worker.pages.tables == tables
     worker.armoury.disarm(order.occurrence)
     assert worker.status().state == "healed"
     assert worker.pages.tags == before
