@@ -183,6 +183,7 @@ def _residual(buffer: Tensor, job: Job, rows: Any, columns: Columns) -> None:
         delta,
         y,
         limit_ulp=job.limit("numerical.residual", "limit_ulp"),
+        terms_ulp=job.limit("numerical.residual", "terms_ulp"),
         headroom=job.limit("numerical.finite", "headroom"),
     )
 

@@ -9,7 +9,7 @@ from torch.compiler import is_compiling
 from tocsin.checker import native
 from tocsin.checker.buffer import ROWS_MAX, SITES_MAX, VerdictBuffer
 from tocsin.checker.collection import AUTOGRAD
-from tocsin.checker.compiled import Compiled
+from tocsin.checker.compiled import Compiled, limits_in_graphs
 from tocsin.checker.contract import Check, phase_of, registry
 from tocsin.checker.counters import Counters
 from tocsin.checker.evaluation import Evaluation
@@ -222,7 +222,7 @@ class Runtime:
         self._chosen = frozenset(chosen)
         if chosen and self.evaluation.buffer.data.device.type == "cpu":
             self.compiled.ready = native.available()
-        self.compiled.limits = {one.id: dict(one.thresholds) for one in self._units.values()}
+        self.compiled.limits = limits_in_graphs(self._units.values())
         self._set_levels(self.compiled.sites)
 
     def _unlisten(self) -> None:

@@ -72,7 +72,7 @@ std::vector<Three> threes(TensorList a, TensorList b, TensorList y, Copies& copi
 }
 
 void run_residual(Ratios& out, TensorList x, TensorList delta, TensorList y, double limit_ulp,
-                  double headroom) {
+                  double terms_ulp, double headroom) {
   as_many({x, delta, y});
   const int64_t n = x.size();
   if (n == 0) return out.take(2, 0, 0);
@@ -80,8 +80,10 @@ void run_residual(Ratios& out, TensorList x, TensorList delta, TensorList y, dou
   out.take(2, n, count);
   Copies copies;
   const auto calls = threes(x, delta, y, copies);
+  const SumLimits limits = {static_cast<float>(limit_ulp), static_cast<float>(terms_ulp),
+                            static_cast<float>(headroom)};
   spread_tokens(n, count, n * count * size * 3, [&](int64_t i, int64_t a, int64_t b) {
-    residual(calls[i], size, limit_ulp, headroom, a, b, out.of(0, i), out.of(1, i));
+    residual(calls[i], size, limits, a, b, out.of(0, i), out.of(1, i));
   });
 }
 

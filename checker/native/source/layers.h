@@ -74,10 +74,15 @@ struct Three {
   Rows a, b, y;  // x and delta, or gate and up; and the output
 };
 
-static void residual(const Three& call, std::int64_t size, float limit_ulp, float headroom,
-                     std::int64_t from, std::int64_t to, float* ratio, float* finite) {
+struct SumLimits {
+  float sum_ulp, terms_ulp, headroom;
+};
+
+static void residual(const Three& call, std::int64_t size, SumLimits limits, std::int64_t from,
+                     std::int64_t to, float* ratio, float* finite) {
   const Rounding round = rounding(call.y.kind);
-  const float share = limit_ulp * round.roundoff;
+  const float share = limits.sum_ulp * round.roundoff;
+  const float terms_share = limits.terms_ulp * round.roundoff;
   float* wide = scratch(0, 3 * size);
   for (std::int64_t t = from; t < to; ++t) {
     const float* a = call.a.row(t, 0, size, wide);
@@ -86,12 +91,13 @@ static void residual(const Three& call, std::int64_t size, float limit_ulp, floa
     vf worst = {};
     vu most = {};
     chunks(size, [&](std::int64_t at, auto take) {
-      const vf exact = take(a + at) + take(b + at), found = take(y + at);
-      worst = larger(worst, over(found - exact, magnitude(exact) * share + round.step));
+      const vf x = take(a + at), delta = take(b + at), exact = x + delta, found = take(y + at);
+      const vf terms = (magnitude(x) + magnitude(delta)) * terms_share;
+      worst = larger(worst, over(found - exact, magnitude(exact) * share + terms + round.step));
       most = larger(most, bits(found));
     });
     ratio[t] = largest(worst);
-    finite[t] = largest(most) / (round.most * headroom);
+    finite[t] = largest(most) / (round.most * limits.headroom);
   }
 }
 

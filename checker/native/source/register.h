@@ -55,7 +55,8 @@ constexpr const char* RMS_NORM =
     "Tensor[] x, Tensor[] y, Tensor[] weight, float eps, float dot_ulp=6.0, "
     "float range_ulp=4.0, float headroom=1.0";
 constexpr const char* RESIDUAL =
-    "Tensor[] x, Tensor[] delta, Tensor[] y, float limit_ulp=2.0, float headroom=1.0";
+    "Tensor[] x, Tensor[] delta, Tensor[] y, float limit_ulp=2.0, float terms_ulp=0.0, "
+    "float headroom=1.0";
 constexpr const char* SWIGLU =
     "Tensor[] gate, Tensor[] up, Tensor[] y, str activation=\"silu\", float limit_ulp=4.0, "
     "float headroom=1.0";
