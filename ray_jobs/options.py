@@ -11,6 +11,8 @@ from tocsin.engine.config import EngineConfig
 from tocsin.engine.weights import prepare
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LOGITS_TOLD_EVERY = 4
+"""In an experiment: a fingerprint for every fourth token."""
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
 
 
@@ -28,6 +30,8 @@ class ServeOptions:
         device: where the model runs: `auto`, `cpu` or `cuda` (ray_jobs.devices).
         archive_url: where finished journal files are copied (fsspec); empty: nowhere.
         journal_prompts: whether token ids of prompts may be stored with a failure.
+        logits_told_every: of how many tokens of an answer one has the fingerprint of its logits
+            told; 0: none. Experiments ask for it.
     """
 
     path: str = ""
@@ -46,6 +50,7 @@ class ServeOptions:
     name: str = ""
     device: str = "auto"
     kv_scrub_pages: int = 0
+    logits_told_every: int = 0
 
     @property
     def served_name(self) -> str:
@@ -69,6 +74,7 @@ class ServeOptions:
             max_model_len=self.max_length,
             torch_threads=self.threads,
             kv_scrub_pages=self.kv_scrub_pages or None,
+            logits_told_every=self.logits_told_every,
         )
 
     def shape(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tocsin.core.system import GoldenAnswer
 from tocsin.engine.certificate import certify
 from tocsin.engine.golden import GoldenPrompt, golden
 from tocsin.engine.weights import load, prepare
-from tocsin.ray_jobs.options import DTYPES, ServeOptions
+from tocsin.ray_jobs.options import DTYPES, LOGITS_TOLD_EVERY, ServeOptions
 from tocsin.ray_jobs.prompting import Prompting
 
 
@@ -40,6 +40,7 @@ def options_of(experiment: Experiment, path: Path) -> ServeOptions:
         pages=system.pages,
         page_size=system.page_size,
         max_length=system.max_length,
+        logits_told_every=LOGITS_TOLD_EVERY,
     )
 
 

@@ -56,8 +56,6 @@ class RaySystem:
     All times that it tells are on this process's clock, whatever host they come from.
     """
 
-    observes = ("frees",)
-
     def __init__(
         self,
         served: Served,
@@ -100,6 +98,11 @@ class RaySystem:
         self._ask(self._board.forget_orders.remote)
         if road:
             self._road = RoadBook(served.url, self._tell, self._tell_event)
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """What it tells beyond its duty: names of `core.system.OBSERVED`."""
+        return ("frees", "logits") if self._served.options.logits_told_every else ("frees",)
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and on what."""

@@ -14,7 +14,7 @@ from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.history import Event, RequestRecord
 from tocsin.core.system import GoldenAnswer, LoadRequest, ReplicaInfo
 from tocsin.core.virtual import VirtualClock, run_virtually
-from tocsin.ray_jobs.options import ServeOptions
+from tocsin.ray_jobs.options import LOGITS_TOLD_EVERY, ServeOptions
 from tocsin.ray_jobs.sim import SIM
 from tocsin.ray_jobs.sim.core import Core, EngineCore, Planted, Report, Sink, StubCore
 from tocsin.ray_jobs.sim.fleet import Fleet
@@ -64,6 +64,11 @@ class SimSystem:
             course.close()
             raise TypeError("sim: drive was called on a real clock; await `around` there")
         run_virtually(self.around(course), self._clock, seed=self._seed)
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """What it tells beyond its duty: names of `core.system.OBSERVED`."""
+        return () if self._model.model is None else ("frees", "logits")
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and that it is a simulation."""
@@ -186,4 +191,5 @@ def sim_options(experiment: Experiment) -> ServeOptions:
         page_size=system.page_size,
         max_length=system.max_length,
         device="cpu",
+        logits_told_every=LOGITS_TOLD_EVERY,
     )

@@ -85,7 +85,7 @@ def test_an_attached_model_compiles_into_one_graph_and_is_checked(
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_what_a_compiler_does_not_round_is_no_alarm(rows: int, family_model: Build) -> None:
-    """bfloat16: at batch 1 Inductor adds what a product gave before it was rounded to its output."""
+    """bfloat16: at batch 1 Inductor adds what a product gave before that is rounded."""
     model: Any = family_model("llama").bfloat16()
     guard = tocsin.attach(model)
     function = torch.compile(model, fullgraph=True)

@@ -33,6 +33,8 @@ class EngineConfig:
             with the native operators while attention's copy of them is made, else before the step.
         recomputes_max: how often one request is recomputed before it is refused.
         audit_steps: steps from one audit of the page books to the next; a large pool waits longer.
+        logits_told_every: of how many tokens of an answer one has its fingerprint told, as a LOGITS
+            event; 0: none. It changes no bit.
     """
 
     slots: int = 8
@@ -47,6 +49,7 @@ class EngineConfig:
     recomputes_max: int = 8
     kv_scrub_pages: int | None = None
     audit_steps: int = 32
+    logits_told_every: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -59,6 +62,11 @@ class EngineConfig:
                 raise SpecError(
                     f"engine: {name} is {getattr(self, name)}, expected at least 1; raise it"
                 )
+        if self.logits_told_every < 0:
+            raise SpecError(
+                f"engine: logits_told_every is {self.logits_told_every}, expected 0 (never) or "
+                "more; raise it"
+            )
         if self.kv_scrub_pages is not None and self.kv_scrub_pages < 1:
             raise SpecError(
                 f"engine: kv_scrub_pages is {self.kv_scrub_pages}, expected at least 1, "

@@ -5,7 +5,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ import torch
 from torch import nn
 
 from tocsin.core.errors import TocsinError
+from tocsin.core.history import Event, EventKind
 from tocsin.core.requests import FinishEvent, Request, TokenEvent
 from tocsin.core.system import GoldenAnswer
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.engine import ReferenceEngine, cache_keyword
 
-_ARITHMETIC = 2  # grows when the engine's own arithmetic changes, so that old answers are not used
+_ARITHMETIC = 3
+"""Grows when the engine's arithmetic changes, or what is kept of an answer."""
+_NO_BITS = ("queue_max", "pages", "recomputes_max", "logits_told_every")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,22 @@ class GoldenPrompt:
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
     stop_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fingerprints:
+    """What the quiet engine tells of its logits; implements `core.protocols.Sink`.
+
+    Attributes:
+        crcs: by request, in the order of its tokens.
+    """
+
+    crcs: dict[str, list[int]] = field(default_factory=dict)
+
+    def emit(self, event: Event) -> None:
+        """Keep it, if it is one."""
+        if event.kind is EventKind.LOGITS:
+            self.crcs.setdefault(event.request_id, []).append(event.data["crc"])
 
 
 def golden(
@@ -92,7 +111,8 @@ def _answers(
     model: nn.Module, tokenizer: Any, prompts: Sequence[GoldenPrompt], config: EngineConfig
 ) -> dict[str, GoldenAnswer]:
     """Both oracles on the same prompts."""
-    engine = ReferenceEngine(model, tokenizer, config)
+    told = _Fingerprints()
+    engine = ReferenceEngine(model, tokenizer, replace(config, logits_told_every=1), sink=told)
     tokens: dict[str, list[TokenEvent]] = {one.prompt_id: [] for one in prompts}
     endings: dict[str, FinishEvent] = {}
     left = list(prompts)
@@ -123,6 +143,7 @@ def _answers(
             reference_tokens=reference(model, one.prompt_ids, one.max_new_tokens, one.stop_ids),
             text=tokenizer.decode(_shown(ids, one.stop_ids)) if tokenizer else "",
             finish_reason=str(ending.finish),
+            logit_crcs=tuple(told.crcs[one.prompt_id]),
         )
     return answers
 
@@ -149,7 +170,7 @@ def _key(model_digest: str, prompt: GoldenPrompt, config: EngineConfig) -> str:
         "prompt": prompt.prompt_ids,
         "length": prompt.max_new_tokens,
         "stop": prompt.stop_ids,
-        "engine": {**asdict(config), "queue_max": 0, "pages": 0, "recomputes_max": 0},
+        "engine": {**asdict(config), **dict.fromkeys(_NO_BITS, 0)},
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         # A folder may be shared by machines: another vector width is another order of adding up.
@@ -169,6 +190,7 @@ def _cached(path: Path | None, prompt_id: str) -> GoldenAnswer | None:
         reference_tokens=tuple(facts["reference_tokens"]),
         text=facts["text"],
         finish_reason=facts["finish_reason"],
+        logit_crcs=tuple(facts["logit_crcs"]),
     )
 
 

@@ -9,6 +9,7 @@ from tocsin.core.requests import EngineEvent, Finish, FinishEvent, TokenEvent
 from tocsin.core.terms import Action
 from tocsin.core.verdict import Settlement
 from tocsin.engine.config import EngineConfig
+from tocsin.engine.fingerprint import is_told, logits_crc
 from tocsin.engine.pages import PagePool
 from tocsin.engine.scheduler import Scheduler
 from tocsin.engine.sequence import Sequence
@@ -103,6 +104,11 @@ class Ledger:
                 degraded=sequence.degraded,
             )
         )
+        if attempt.logits is not None and is_told(
+            index, sequence.request_id, self.config.logits_told_every
+        ):
+            crc = logits_crc(attempt.logits[row])
+            self.tell(EventKind.LOGITS, sequence, index=index, crc=crc)
         finish = sequence.finish()
         if finish is not None:
             self.end(sequence, finish, events)

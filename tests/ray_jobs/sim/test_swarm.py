@@ -8,6 +8,7 @@ from tests.ray_jobs.sim.test_shrink import verdict
 from tocsin.chaos.plan import make_plan
 from tocsin.chaos.spec_file import load_experiment
 from tocsin.core.errors import EnvironmentFault
+from tocsin.ray_jobs.board import STALE_S
 from tocsin.ray_jobs.sim.swarm import DRAWN, drawn_experiment, fly, refly, simulated_faults
 
 
@@ -25,6 +26,18 @@ def test_drawn_parameters_are_those_of_the_declarations():
     known = simulated_faults()
     for kind, values in DRAWN.items():
         assert set(values) <= set(known[kind].params), kind
+
+
+def test_what_is_drawn_can_be_seen():
+    """A freeze outlasts a heartbeat; a storm meets a crowd, without which it takes no pages."""
+    assert min(DRAWN["actor.freeze"]["duration_s"]) > STALE_S
+    storms = [
+        one
+        for one in (drawn_experiment(5, index) for index in range(80))
+        if any(fault.kind == "kv.eviction_storm" for fault in one.faults)
+    ]
+    assert storms
+    assert min(one.workload.concurrency for one in storms) >= 2 * storms[0].system.slots
 
 
 def test_what_does_not_pass_is_kept_as_a_file_that_runs(tmp_path: Path):
