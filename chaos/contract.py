@@ -3,7 +3,7 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -174,6 +174,8 @@ class Fault:
         priority: of the alert it must cause.
         params: defaults of what the spec may set. One name is common to all WORKER faults that
             have it: `times`, the number of calls to change before the fault is spent.
+        load: of the workload, what it takes for the fault to be felt: so much at least, such
+            prompts. Experiments that a program makes have it.
     """
 
     id: str
@@ -186,6 +188,7 @@ class Fault:
     source: str
     params: Mapping[str, Any]
     module: str
+    load: Mapping[str, Any] = field(default_factory=dict)
     heal_with: Heal | None = None
     verify_heal_with: HealVerify | None = None
 
@@ -233,6 +236,7 @@ def fault(
     scope: Scope = Scope.WORKER,
     phase: Phase = Phase.AFTER,
     params: Mapping[str, Any] | None = None,
+    load: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault; the decorated function becomes a `Fault`.
 
@@ -253,9 +257,18 @@ def fault(
             source=source,
             params=types.MappingProxyType(dict(params or {})),
             module=inject.__module__,
+            load=types.MappingProxyType(dict(load or {})),
         )
 
     return declare
+
+
+def load_for(chosen: Iterable[Fault], **usual: Any) -> dict[str, Any]:
+    """A workload in which each of these faults is felt: what is usual, more, or other prompts."""
+    load = dict(usual)
+    for name, value in (item for one in chosen for item in one.load.items()):
+        load[name] = max(value, load.get(name, 0)) if isinstance(value, int) else value
+    return load
 
 
 def _operators(fault_id: str, inject: Callable[..., Any]) -> tuple[Operator, ...]:

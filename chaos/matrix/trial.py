@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tocsin.chaos.contract import Fault, faults
+from tocsin.chaos.contract import Fault, faults, load_for
 from tocsin.chaos.spec import ExpectSpec, Experiment, FaultSpec
 from tocsin.chaos.spec_file import builtin_experiments, load_experiment, parse_experiment
 from tocsin.core.draw import draw_u64
@@ -14,8 +14,12 @@ from tocsin.core.faulting import Scope
 
 PART = 25
 """Occurrences of one run: so much is lost when it is stopped, and so long its history gets."""
+_IN_TIME_TICK = 24
+"""Decode step of both replicas at which one comes that only shows in time: each knows its pace."""
 _APART = 15
 """Requests between two occurrences of a run on Ray."""
+_UNUSED = ExpectSpec.model_validate({"within": "15s", "recover_within": "30s"})
+"""Of a kind that no built-in experiment uses."""
 
 Variants = Mapping[str, Mapping[str, tuple[Any, ...]]]
 """Values of parameters, by kind and parameter, of which every one must be seen."""
@@ -43,11 +47,22 @@ class Trial:
 
 def parts_of(kind: str, occurrences: int, seed: int) -> tuple[Trial, ...]:
     """The runs that make so many occurrences of a kind; more of them keep the first ones."""
-    starts = range(0, occurrences, PART)
+    size = _together(faults()[kind])
+    starts = range(0, occurrences, size)
     return tuple(
-        Trial(kind, number, min(PART, occurrences - start), seed)
+        Trial(kind, number, min(size, occurrences - start), seed)
         for number, start in enumerate(starts)
     )
+
+
+def _together(declared: Fault) -> int:
+    """How many occurrences one run has: of what a check sees in its step `PART`.
+
+    What serving notices about itself shows in time (a pace, a rate, a clock, an audit), and one
+    occurrence is not told from the next: each has a run of its own.
+    """
+    in_time = all(one.startswith("service.") for one in declared.expect)
+    return 1 if in_time and declared.scope is Scope.WORKER else PART
 
 
 def simulated_experiment(trial: Trial, variants: Variants) -> Experiment:
@@ -55,12 +70,13 @@ def simulated_experiment(trial: Trial, variants: Variants) -> Experiment:
     declared = faults()[trial.kind]
     # A replica that is taken costs seconds, in which the load goes on.
     requests = trial.count * (6 if declared.scope.takes_replica else 1) + 8
-    ticks = [2 + 2 * i for i in range(trial.count)]
+    first = 2 if _together(declared) > 1 else _IN_TIME_TICK
+    ticks = [first + 2 * i for i in range(trial.count)]
     return _experiment(
         f"matrix-{_own_name(trial.kind)}",
         trial.own_seed,
         {"model": "tiny", "replicas": 2, "slots": 4, "pages": 96, "max_length": 320},
-        {"concurrency": 6, "requests": requests, "max_new_tokens": 8},
+        load_for([declared], concurrency=6, requests=requests, max_new_tokens=8),
         _specs(trial, ticks, variants),
         together=2,
     )
@@ -120,11 +136,11 @@ def _specs(trial: Trial, ticks: Sequence[int], variants: Variants) -> list[dict[
     """The kind with each of its variants in turn, as far as there are occurrences."""
     declared = faults()[trial.kind]
     clock = "decode_step" if declared.scope is Scope.WORKER else "request"
-    chosen = variants_of(declared, variants)
+    chosen, size = variants_of(declared, variants), _together(declared)
     specs = []
     for i, params in enumerate(chosen):
         mine = [
-            tick for at, tick in enumerate(ticks) if (trial.number * PART + at) % len(chosen) == i
+            tick for at, tick in enumerate(ticks) if (trial.number * size + at) % len(chosen) == i
         ]
         if mine:
             specs.append(
@@ -156,7 +172,7 @@ def variants_of(declared: Fault, variants: Variants) -> tuple[dict[str, Any], ..
 def _expect(declared: Fault) -> dict[str, Any]:
     """How soon it must be seen and be over, as the built-in experiments have it."""
     used = _used().get(declared.id)
-    expect = used.expect if used is not None else ExpectSpec()
+    expect = used.expect if used is not None else _UNUSED
     return {
         "detect": "required" if declared.expect else "optional",
         "within": f"{expect.within_s}s",

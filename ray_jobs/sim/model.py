@@ -150,7 +150,7 @@ def bytes_tokenizer() -> Any:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     make: Any = PreTrainedTokenizerFast
-    fast = make(tokenizer_object=core, eos_token="<end>")
+    fast = make(tokenizer_object=core, eos_token="<|im_end|>")
     fast.chat_template = _TEMPLATE
     return fast
 

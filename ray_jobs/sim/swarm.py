@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tocsin.chaos.contract import Fault, faults
+from tocsin.chaos.contract import Fault, faults, load_for
 from tocsin.chaos.faults.batch.malformed import KINDS
 from tocsin.chaos.spec import Experiment
 from tocsin.chaos.spec_file import load_experiment, parse_experiment
@@ -37,8 +37,6 @@ DRAWN: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 )
 """Parameters that are drawn, and their values; every one must be seen as the declaration says.
 Others stay as declared: what lies beyond may be a blind spot that is known."""
-_CROWDS: Mapping[str, int] = MappingProxyType({"kv.eviction_storm": 8})
-"""Requests at once without which a fault never finds its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +96,15 @@ def drawn_experiment(seed: int, index: int) -> Experiment:
             "pages": 96,
             "max_length": 320,
         },
-        "workload": {
-            "prompts": "builtin/golden-24",
-            "concurrency": max(
-                2 + draw_below(7, seed, *key, "concurrency"),
-                *(_CROWDS.get(name, 0) for name in chosen),
-            ),
-            "requests": 12 + draw_below(21, seed, *key, "requests"),
-            "stream_ratio": draw_choice((0.0, 0.5, 1.0), seed, *key, "stream"),
-            "abort_ratio": draw_choice((0.0, 0.1, 0.3), seed, *key, "abort"),
-            "max_new_tokens": 6,
-        },
+        "workload": load_for(
+            (known[name] for name in chosen),
+            prompts="builtin/golden-24",
+            concurrency=2 + draw_below(7, seed, *key, "concurrency"),
+            requests=12 + draw_below(21, seed, *key, "requests"),
+            stream_ratio=draw_choice((0.0, 0.5, 1.0), seed, *key, "stream"),
+            abort_ratio=draw_choice((0.0, 0.1, 0.3), seed, *key, "abort"),
+            max_new_tokens=6,
+        ),
         "steady_state": {"warmup": 2, "window": "1s", "good_windows": 2},
         "faults": [_fault(known[name], seed, (*key, name)) for name in chosen],
         "safety": {
@@ -141,7 +137,7 @@ def _fault(declared: Fault, seed: int, key: tuple[object, ...]) -> dict[str, Any
         "kind": declared.id,
         "params": params,
         "when": {"clock": "request" if on_requests else "decode_step", "at": ticks},
-        "expect": {"within": "10s", "recover_within": "30s"},
+        "expect": {"within": "15s", "recover_within": "30s"},
     }
 
 

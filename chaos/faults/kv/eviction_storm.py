@@ -17,6 +17,7 @@ _ROOM = 4
     source="inference-sim/inference-sim#297: a pool below what runs preempts and replays for ever",
     phase=Phase.BEFORE,
     params={"left": None},
+    load={"concurrency": 12, "max_new_tokens": 40},
 )
 def eviction_storm(call: BatchCall, target: Target) -> Evidence | None:
     """Let only so many pages be in use at a time from now on.

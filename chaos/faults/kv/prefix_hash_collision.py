@@ -16,6 +16,7 @@ from tocsin.core.terms import Phase, Priority
     source="openvinotoolkit/openvino.genai#3722, vllm-project/vllm#12621: prefixes of one hash "
     "share a page, and nobody compares their tokens",
     phase=Phase.BEFORE,
+    load={"prompts": "builtin/again-6"},
 )
 def prefix_hash_collision(call: BatchCall, target: Target) -> Evidence | None:
     """Let each prefix of the index find the page of another prefix of the same length.

@@ -12,13 +12,12 @@ def test_a_leak_a_jump_and_a_written_control_token_are_seen_and_harm_nobody(
     tiny: Simulator, prompts: Path
 ) -> None:
     """By the audit, the two clocks and the front door; every honest answer is golden."""
-    control = {"opens": "<end>", "ends": "<end>"}
     case = tiny.conduct(
         experiment(
             prompts,
             {"id": "leak", "kind": "kv.leak_refcount", "when": {"at": [3]}},
             {"id": "jump", "kind": "clock.jump", "when": {"at": [4]}},
-            on_requests("turn", "prompt.injection_of_template", 2, **control),
+            on_requests("turn", "prompt.injection_of_template", 2),
         )
     )
     found = attribute(case)

@@ -38,6 +38,7 @@ def test_what_is_drawn_can_be_seen():
     ]
     assert storms
     assert min(one.workload.concurrency for one in storms) >= 2 * storms[0].system.slots
+    assert min(one.workload.max_new_tokens for one in storms) > 2 * storms[0].system.page_size
 
 
 def test_what_does_not_pass_is_kept_as_a_file_that_runs(tmp_path: Path):
