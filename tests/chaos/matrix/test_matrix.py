@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.chaos.matrix.parts import fault, part
-from tocsin.chaos.contract import faults
+from tocsin.chaos.contract import faults, load_for
 from tocsin.chaos.matrix.counting import not_run, row_of
 from tocsin.chaos.matrix.document import Conclusion, Matrix, Part, Row
 from tocsin.chaos.matrix.page import exit_code, matrix_lines, matrix_markdown
@@ -143,6 +143,27 @@ def test_more_occurrences_keep_the_parts_that_were_made() -> None:
     assert sum(one.count for one in large) == 200
     seeds = {one.own_seed for one in large} | {Trial("kv.bitflip", 0, PART, 8).own_seed}
     assert len(seeds) == len(large) + 1
+
+
+def test_what_shows_in_time_has_a_run_for_each_occurrence() -> None:
+    """A straggler is told once while it lasts; what a check sees in its step is seen each time."""
+    assert [one.count for one in parts_of("actor.slow", 3, 7)] == [1, 1, 1]
+    assert [one.count for one in parts_of("kv.bitflip", 3, 7)] == [3]
+    assert [one.count for one in parts_of("actor.kill", 3, 7)] == [3]
+    values = {"clock.jump": {"seconds": (60.0, -60.0)}}
+    made = [simulated_experiment(one, values) for one in parts_of("clock.jump", 4, 7)]
+    assert [one.faults[0].params["seconds"] for one in made] == [60.0, -60.0] * 2
+
+
+def test_a_fault_gets_the_load_in_which_it_is_felt() -> None:
+    """As it declares it: more than usual where it needs more, and never less than usual."""
+    kinds = ("kv.eviction_storm", "kv.bitflip", "kv.prefix_hash_collision")
+    storm, flip, again = (simulated_experiment(parts_of(kind, 1, 7)[0], {}) for kind in kinds)
+    assert storm.workload.concurrency == faults()[kinds[0]].load["concurrency"]
+    assert storm.workload.concurrency > flip.workload.concurrency
+    assert again.workload.prompts == "builtin/again-6"
+    both = load_for([faults()[kind] for kind in kinds], concurrency=99, prompts="p", requests=5)
+    assert (both["concurrency"], both["prompts"], both["requests"]) == (99, "builtin/again-6", 5)
 
 
 def test_every_value_of_a_drawn_parameter_has_its_turn() -> None:
