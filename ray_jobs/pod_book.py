@@ -1,6 +1,5 @@
 """Faults on pods as the run itself carries them out: orders, statuses, and who serves instead."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +8,7 @@ from tocsin.chaos.pod_striker import PodStriker
 from tocsin.core.clock import SystemClock
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.core.pods import Pods
+from tocsin.ray_jobs.strike_book import FollowedStrikes
 
 _LOOK_EVERY_S = 1.0
 """The API server is asked for pods this often while one is away."""
@@ -16,7 +16,7 @@ _LOOK_EVERY_S = 1.0
 Heard = Mapping[str, Mapping[str, Any]]
 
 
-class PodBook:
+class PodBook(FollowedStrikes):
     """Strikes pods and follows them; safe to use from several threads.
 
     Args:
@@ -34,7 +34,7 @@ class PodBook:
         self._tell, self._heard = tell, heard
         self._replicas: dict[str, str] = {}
         self._striker = PodStriker(SystemClock(), self._report, pods)
-        self._lock = threading.Lock()
+        super().__init__(self._striker)
         self._looked_s = 0.0
 
     def strike(self, order: Order, replica: str, heard: Mapping[str, Any]) -> None:
@@ -51,23 +51,11 @@ class PodBook:
         with self._lock:
             self._striker.strike(order, str(heard.get("host", "")), replaced)
 
-    def statuses(self) -> dict[str, OrderStatus]:
-        """Where each order stands; now and then the pods are looked at for it."""
-        with self._lock:
-            if self._replicas and time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
-                self._looked_s = time.monotonic()
-                self._striker.tick()
-            return {one.occurrence: one for one in self._striker.statuses()}
-
-    def renew(self, ttl_s: float) -> None:
-        """The run goes on."""
-        with self._lock:
-            self._striker.renew(ttl_s)
-
-    def disarm(self, occurrence: str) -> None:
-        """Look whether the pod is back; nothing else can be done about it."""
-        with self._lock:
-            self._striker.disarm(occurrence)
+    def _look(self) -> None:
+        """The pods are only looked at now and then."""
+        if self._replicas and time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = time.monotonic()
+            super()._look()
 
     def _report(self, status: OrderStatus) -> None:
         self._tell(status, self._replicas.get(status.occurrence, ""))
