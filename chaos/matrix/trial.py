@@ -59,10 +59,11 @@ def _together(declared: Fault) -> int:
     """How many occurrences one run has: of what a check sees in its step `PART`.
 
     What serving notices about itself shows in time (a pace, a rate, a clock, an audit), and one
-    occurrence is not told from the next: each has a run of its own.
+    occurrence is not told from the next; what needs a load of its own uses it up. Each of these
+    has a run of its own.
     """
     in_time = all(one.startswith("service.") for one in declared.expect)
-    return 1 if in_time and declared.scope is Scope.WORKER else PART
+    return 1 if declared.scope is Scope.WORKER and (in_time or declared.load) else PART
 
 
 def simulated_experiment(trial: Trial, variants: Variants) -> Experiment:

@@ -148,6 +148,7 @@ def test_more_occurrences_keep_the_parts_that_were_made() -> None:
 def test_what_shows_in_time_has_a_run_for_each_occurrence() -> None:
     """A straggler is told once while it lasts; what a check sees in its step is seen each time."""
     assert [one.count for one in parts_of("actor.slow", 3, 7)] == [1, 1, 1]
+    assert [one.count for one in parts_of("kv.prefix_hash_collision", 2, 7)] == [1, 1]
     assert [one.count for one in parts_of("kv.bitflip", 3, 7)] == [3]
     assert [one.count for one in parts_of("actor.kill", 3, 7)] == [3]
     values = {"clock.jump": {"seconds": (60.0, -60.0)}}
