@@ -350,6 +350,24 @@ def test_a_gate_can_run_a_failed_step_on_the_fallback() -> None:
     assert min(labelled) > 0
 
 
+@pytest.mark.parametrize(("prefilled_on", "hits"), [("flash", 2), ("sdpa", 0)])
+def test_pages_that_the_fallback_wrote_are_shared_with_nobody(prefilled_on: str, hits: int) -> None:
+    """Neither in its own steps nor after the first backend is back: the bits differ unlabelled."""
+    engine = ReferenceEngine(tiny_model(), config=CONFIG)
+
+    def prefill(attempt: Attempt, error: Exception | None) -> Settlement:
+        attempt.run(prefilled_on)
+        fell_back = ("attention:sdpa",) if prefilled_on == "sdpa" else ()
+        return Settlement((Action.RELEASE,) * 4, degraded=fell_back)
+
+    engine.gate = gate = Scripted(1, prefill)
+    for name in ("first", "second"):
+        engine.submit(request(name, 20, new=5))
+        drain(engine)
+    assert 1 in gate.ran
+    assert engine.pages.prefix_hits == hits
+
+
 def test_a_replay_that_disagrees_with_the_client_is_refused() -> None:
     """Verified and different: joining the two answers would be a lie."""
     engine = ReferenceEngine(tiny_model(), config=CONFIG)

@@ -54,7 +54,7 @@ class EventKind(StrEnum):
     PAGES_FREED = "pages_freed"  # of a cancelled request; data: pages, steps since the cancel
     ALERT_SENT = "alert_sent"  # data: alert, priority, route, incident, run, repro, result
     CLIENT_DROPPED = "client_dropped"  # by the gateway: it did not read; data: backlog_bytes
-    LOGITS = "logits"  # of a sampled step; data: index of the token, crc of the top logits
+    LOGITS = "logits"  # of a sampled step; data: index, crc of the top logits, degraded
 
 
 NOTICED_BY: Mapping[EventKind, str] = MappingProxyType(

@@ -81,8 +81,10 @@ class Ledger:
         sequence.adopted = False
         self.pool.advance(sequence.request_id, span.stop)
         sequence.label(settlement.degraded)
-        # Another backend has other bits: its pages serve their own request only.
-        if self.config.prefix_cache and attempt.backend == self.config.backends[0]:
+        # Another backend has other bits: pages that it wrote, in this step or in an earlier one,
+        # serve their own request only.
+        own_bits = attempt.backend == self.config.backends[0] and not sequence.degraded
+        if self.config.prefix_cache and own_bits:
             self.pool.publish(sequence.request_id, sequence.request.prompt_ids, span.stop)
         choice = attempt.choice(row)
         if choice is None:
@@ -108,7 +110,8 @@ class Ledger:
             index, sequence.request_id, self.config.logits_told_every
         ):
             crc = logits_crc(attempt.logits[row])
-            self.tell(EventKind.LOGITS, sequence, index=index, crc=crc)
+            labelled = bool(sequence.degraded)
+            self.tell(EventKind.LOGITS, sequence, index=index, crc=crc, degraded=labelled)
         finish = sequence.finish()
         if finish is not None:
             self.end(sequence, finish, events)

@@ -37,6 +37,13 @@ def test_after_a_wrong_token_and_in_labelled_answers_nothing_is_compared() -> No
         assert conclusion(ID, case) == "unknown"
 
 
+def test_what_the_engine_marks_as_degraded_is_not_compared() -> None:
+    """A token that left a dying replica may never reach the client, whose answer has no label."""
+    told = event(EventKind.LOGITS, T0, index=3, crc=1, degraded=True)
+    named = replace(told, request_id="r00000")
+    assert conclusion(ID, with_events(named, observes=("logits",))) == "unknown"
+
+
 def test_without_certificate_or_telling_it_is_vacuous() -> None:
     """Bits are only promised with the one, and only seen with the other."""
     assert conclusion(ID, _sampled(3, crc=1, certificate={"bit_exact": False})) == "vacuous"
