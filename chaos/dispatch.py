@@ -74,11 +74,11 @@ class Dispatcher:
                 self._dead_since.setdefault(index, self.clock.now_ns())
         await self.follow()
         due = [one for one in self.records if one.state == "planned" and self._due(one)]
-        # One that must be alone needs all replicas free: while it waits, no other fault begins.
+        # One that must be alone needs all others over: while it waits, no other one begins.
         due.sort(key=lambda one: not one.planned.scope.alone)
         waits = False
         for record in due:
-            if waits and record.planned.scope is Scope.WORKER:
+            if waits and not record.planned.scope.alone:
                 continue
             target = self._target(record)
             if target is not None:
@@ -135,8 +135,8 @@ class Dispatcher:
         return self.fleet.place(one.replica).progress + _LOOKAHEAD_STEPS >= one.at
 
     def _busy(self, record: OccurrenceRecord) -> bool:
-        """Whether its replica is still taken: it is active, or not yet seen and may still be."""
-        if not record.ordered_ns or record.planned.scope is Scope.CLIENT:
+        """Whether its place is still taken: it is active, or not yet seen and may still be."""
+        if not record.ordered_ns:
             return False
         if not record.settled:
             return True
@@ -150,14 +150,12 @@ class Dispatcher:
 
     def _target(self, record: OccurrenceRecord) -> Place | None:
         """Where it may be ordered now; None: not yet."""
-        if record.planned.scope is Scope.CLIENT:
-            return Place("client")
-        if record.planned.scope is Scope.SIDE:
-            taken = any(one.planned.scope is Scope.SIDE and self._busy(one) for one in self.records)
-            return None if taken else Place(str(Scope.SIDE))
-        if record.planned.scope.takes_all:
-            free = not any(self._busy(one) for one in self.records)
-            return Place(str(record.planned.scope)) if free else None
+        scope = record.planned.scope
+        busy = [one for one in self.records if self._busy(one)]
+        if not self._has_room(scope, busy):
+            return None
+        if scope.aimless:
+            return Place(str(scope))
         index = record.planned.replica % len(self.fleet.places)
         place = self.fleet.places[index]
         if not place.alive or record.retargeted_from:
@@ -168,27 +166,26 @@ class Dispatcher:
                 return None
             record.retargeted_from = record.retargeted_from or place.replica
             place = others[0]
-        return place if self._allowed(record, place) else None
+        return place if self._allowed(scope, place, busy) else None
 
-    def _allowed(self, record: OccurrenceRecord, place: Place) -> bool:
-        """Whether safety lets this occurrence begin now."""
-        # What is beside the replicas leaves them as they are.
-        busy = [one for one in self.records if self._busy(one)]
-        busy = [one for one in busy if one.planned.scope is not Scope.SIDE]
-        safety = self.spec.safety
-        if any(one.replica == place.replica for one in busy):
+    def _has_room(self, scope: Scope, busy: list[OccurrenceRecord]) -> bool:
+        """Whether safety lets one more fault of this scope begin beside those, wherever it acts."""
+        if len(busy) >= self.spec.safety.max_concurrent_faults:
             return False
-        if any(one.planned.scope.alone for one in busy):
+        if busy and (scope.alone or any(one.planned.scope.alone for one in busy)):
             return False
-        if len(busy) >= safety.max_concurrent_faults:
+        return scope is not Scope.SIDE or all(one.planned.scope is not scope for one in busy)
+
+    def _allowed(self, scope: Scope, place: Place, busy: list[OccurrenceRecord]) -> bool:
+        """Whether safety lets one more fault begin on this replica."""
+        struck = {one.replica for one in busy if not one.planned.scope.aimless}
+        if place.replica in struck:
             return False
-        hit = {one.replica for one in busy} | {place.replica}
-        if len(hit) > safety.max_targets * len(self.fleet.places):
+        if len(struck) + 1 > self.spec.safety.max_targets * len(self.fleet.places):
             return False
-        if record.planned.scope.takes_replica:
-            # Only a replica that suffers nothing keeps the service alive meanwhile.
+        if scope.takes_replica:
             healthy = [one for one in self.fleet.alive() if one.replica != place.replica]
-            return not busy and len(healthy) >= safety.keep_alive
+            return len(healthy) >= self.spec.safety.keep_alive
         return True
 
     async def _order(self, record: OccurrenceRecord, place: Place) -> None:

@@ -185,7 +185,11 @@ class AbortSpec(_Model):
 
 
 class SafetySpec(_Model):
-    """What the run must never do, and when it stops by itself."""
+    """What the run must never do, and when it stops by itself.
+
+    `max_concurrent_faults` counts those of the clients and those beside the replicas too: with 1
+    each fault has the system to itself.
+    """
 
     scope: Literal["in_process", "isolated", "cluster_destructive"] = "in_process"
     max_concurrent_faults: int = Field(default=2, ge=1)

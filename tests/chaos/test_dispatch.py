@@ -5,6 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.chaos.experiments import small
 from tests.chaos.fake_system import FakeSystem
 from tocsin.chaos.case import Case
@@ -107,6 +109,26 @@ class Sticky(FakeSystem):
         status = self.book[occurrence]
         if status.state == "fired":
             self.book[occurrence] = replace(status, state="healed", healed_ns=self.clock.now_ns())
+
+
+@pytest.mark.parametrize(
+    ("other", "most"),
+    [
+        pytest.param("weight.bitflip", 1, id="one-at-a-time-means-clients-too"),
+        pytest.param("actor.kill", 4, id="what-must-be-alone-has-no-clients-beside-it"),
+    ],
+)
+def test_a_fault_of_the_clients_is_a_fault_as_any_other(
+    tmp_path: Path, other: str, most: int
+) -> None:
+    """A crowd does not come while another fault lasts: whose doing a loss was could not be told."""
+    crowd = _fault("crowd", "load.thundering_herd", [], when={"clock": "request", "at": [60]})
+    faults = [_fault("other", other, [2], expect=EXPECT | {"within": "3s"}), crowd]
+    safety, slow = {"max_concurrent_faults": most}, FakeSystem(heal_after_ns=1_500_000_000)
+    _, case = _run(tmp_path, slow, faults=faults, safety=safety, workload={"requests": 600})
+    first, second = sorted(case.occurrences, key=lambda one: one.ordered_ns)
+    assert first.healed_ns
+    assert second.ordered_ns > first.healed_ns
 
 
 def test_a_fault_that_nobody_repairs_is_taken_back_when_its_time_is_over(tmp_path: Path) -> None:

@@ -37,6 +37,15 @@ def striker(reports: list[OrderStatus]) -> Striker:
     return Striker(SystemClock(), reports.append)
 
 
+class TurnedByHand(ManualClock):
+    """It jumps, and yet gives the kernel a moment to do what it was asked for."""
+
+    def sleep(self, seconds: float) -> None:
+        """Advance at once, after a little real time."""
+        time.sleep(0.01)
+        super().sleep(seconds)
+
+
 def _order(kind: str, ttl_s: float = 30.0, **params: object) -> Order:
     return Order(f"{kind}@0", kind, 1, 0, ttl_s, dict(params))
 
@@ -83,7 +92,7 @@ def test_a_kill_is_healed_by_another_living_process_only(
 
 def test_a_kill_without_replacement_in_time_is_unhealed(child: subprocess.Popen[bytes]) -> None:
     """The lease ends: nothing can be done from here, and that is said."""
-    clock = ManualClock()
+    clock = TurnedByHand()
     striker = Striker(clock, lambda status: None)
     striker.strike(_order("actor.kill", ttl_s=5.0), child.pid, replacement=lambda: None)
     clock.sleep(6.0)
@@ -142,7 +151,7 @@ def test_a_freeze_ends_although_the_chaos_actor_was_killed(child: subprocess.Pop
 
 def test_a_lease_that_ends_lets_a_frozen_process_go_on(child: subprocess.Popen[bytes]) -> None:
     """No renewal within the lease: the striker itself sends SIGCONT."""
-    clock = ManualClock()
+    clock = TurnedByHand()
     striker = Striker(clock, lambda status: None)
     striker.strike(_order("actor.freeze", ttl_s=5.0, duration_s=30.0), child.pid)
     assert _until(lambda: _state(child.pid) == "T")
