@@ -17,6 +17,7 @@ BY_CLIENTS = {
 """What the service tells of one request: an alarm only of a fault that made that request."""
 CHECK_ERROR = "service.check_error"
 """A check raised: a mistake in the checker, and an alarm only of a fault that lets it raise."""
+_WITH_A_NODE = (EventKind.REPLICA_DOWN, EventKind.REPLICA_STALLED)
 _SKEW_NS = 50_000_000
 """Two processes of one machine read one clock; this much the order of their writes may differ."""
 
@@ -114,10 +115,12 @@ def attribute(case: Case) -> Attribution:
 def concerns(event_kind: EventKind, about: str, one: OccurrenceRecord) -> bool:
     """Whether an alarm of the service, about a replica, may be of this fault.
 
-    Who failed to start is nobody yet: it was to replace the replica that a fault took. A fault on
-    Ray itself may be felt by any replica.
+    Who failed to start is nobody yet: it was to replace the replica that a fault took. With a node
+    go all its replicas. A fault on Ray itself may be felt by any replica.
     """
     if one.replica == about:
+        return True
+    if one.planned.scope is Scope.NODE and event_kind in _WITH_A_NODE:
         return True
     if event_kind is EventKind.START_FAILED:
         return one.planned.scope.takes_replica

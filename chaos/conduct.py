@@ -14,6 +14,7 @@ from tocsin.chaos.load import Load, golden_requests, load_prompts, warmup_reques
 from tocsin.chaos.patience import patiently
 from tocsin.chaos.plan import Plan
 from tocsin.chaos.progress import Progress
+from tocsin.chaos.properties.alert.routing import unalerted
 from tocsin.chaos.readings import progress_state
 from tocsin.chaos.safety import Safety
 from tocsin.chaos.spec import Experiment
@@ -26,12 +27,13 @@ from tocsin.core.clock import Clock
 from tocsin.core.errors import EnvironmentFault
 from tocsin.core.guard import Guard
 from tocsin.core.history import Event, EventKind, RequestRecord
-from tocsin.core.system import GoldenAnswer, System
+from tocsin.core.system import GoldenAnswer, System, TellsAlerts
 
 Answer = TypeVar("Answer")
 
 _TICK_S = 0.15
 _GUARD_S = 2.0
+_ALERTS_S = 1.0
 _READY_S = 60.0
 _QUIET_S = 15.0
 _HEAL_S = 20.0
@@ -323,6 +325,7 @@ class Conductor:
         self._tell("drain", self.load)
         await self._quiesce()
         await self._drain_events()
+        await self._alerted()
         self._tally.look(self.dispatcher.records, self.watch)
         self.meter.false_alarms(len(attribute(self.case()).false_alarms))
         self.log.write({"type": "end", "wall_s": self.clock.wall_s()})
@@ -352,6 +355,15 @@ class Conductor:
             if one.stats
         )
         self._vitals.weigh(replicas, AFTER)
+
+    async def _alerted(self) -> None:
+        """Wait for the alerts of all that was seen: rules are evaluated later than checks."""
+        if self.hurried or not isinstance(self.system, TellsAlerts):
+            return
+        until_ns = self.clock.now_ns() + int(self.system.alerted_within_s * 1e9)
+        while self.clock.now_ns() < until_ns and unalerted(self.case()):
+            await asyncio.sleep(_ALERTS_S)
+            await self._drain_events()
 
     async def _drain_events(self) -> None:
         """Take in what happened since the warm-up began; what was before is of another run."""

@@ -171,11 +171,12 @@ class Fault:
             than WORKER see the declarations there.
         operators, phase: the seams at which a WORKER fault reaches in; empty in other scopes.
         expect: detectors of which at least one must see it: check ids, or `service.…`.
-        priority: of the alert it must cause.
+        priority: how grave it is where nothing contains it.
         params: defaults of what the spec may set. One name is common to all WORKER faults that
             have it: `times`, the number of calls to change before the fault is spent.
         load: of the workload, what it takes for the fault to be felt: so much at least, such
             prompts. Experiments that a program makes have it.
+        company: id of another fault without which nobody feels this one, empty: none.
     """
 
     id: str
@@ -189,6 +190,7 @@ class Fault:
     params: Mapping[str, Any]
     module: str
     load: Mapping[str, Any] = field(default_factory=dict)
+    company: str = ""
     heal_with: Heal | None = None
     verify_heal_with: HealVerify | None = None
 
@@ -237,6 +239,7 @@ def fault(
     phase: Phase = Phase.AFTER,
     params: Mapping[str, Any] | None = None,
     load: Mapping[str, Any] | None = None,
+    company: str = "",
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault; the decorated function becomes a `Fault`.
 
@@ -258,6 +261,7 @@ def fault(
             params=types.MappingProxyType(dict(params or {})),
             module=inject.__module__,
             load=types.MappingProxyType(dict(load or {})),
+            company=company,
         )
 
     return declare

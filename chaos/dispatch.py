@@ -184,7 +184,9 @@ class Dispatcher:
         if len(struck) + 1 > self.spec.safety.max_targets * len(self.fleet.places):
             return False
         if scope.takes_replica:
-            healthy = [one for one in self.fleet.alive() if one.replica != place.replica]
+            others = [one for one in self.fleet.alive() if one.replica != place.replica]
+            # With a node go all replicas that are on it.
+            healthy = [one for one in others if scope is not Scope.NODE or one.node != place.node]
             return len(healthy) >= self.spec.safety.keep_alive
         return True
 

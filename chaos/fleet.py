@@ -11,7 +11,7 @@ class Place:
     """One place for a replica; a replacement takes the place of the one that died.
 
     Attributes:
-        replica: id of the replica that fills it.
+        replica: id of the replica that fills it; node: the Ray node that it is on.
         base_step: the replica's step when the load began, 0 for a replacement.
         steps_before: steps that earlier replicas of this place did since the load began.
     """
@@ -23,6 +23,7 @@ class Place:
     base_step: int = 0
     steps_before: int = 0
     seen: bool = True
+    node: str = ""
 
     @property
     def progress(self) -> int:
@@ -36,7 +37,9 @@ class Fleet:
     def __init__(self, replicas: Sequence[ReplicaInfo]) -> None:
         """Places in the system's order; the clocks begin at 0."""
         self.places = [
-            Place(r.replica, r.alive, r.pid, r.step, base_step=r.step) for r in replicas if r.alive
+            Place(r.replica, True, r.pid, r.step, base_step=r.step, node=r.node)
+            for r in replicas
+            if r.alive
         ]
 
     def update(self, replicas: Sequence[ReplicaInfo]) -> None:
@@ -59,11 +62,13 @@ class Fleet:
         for reading in newcomers:
             free = next((place for place in self.places if not place.alive), None)
             if free is None:
-                self.places.append(Place(reading.replica, True, reading.pid, reading.step))
+                new = Place(reading.replica, True, reading.pid, reading.step, node=reading.node)
+                self.places.append(new)
                 continue
             free.steps_before = free.progress
             free.replica, free.alive, free.pid = reading.replica, True, reading.pid
             free.step, free.base_step, free.seen = reading.step, 0, True
+            free.node = reading.node
 
     def alive(self) -> list[Place]:
         """Places with a living replica."""

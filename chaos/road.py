@@ -18,7 +18,10 @@ from tocsin.core.errors import EnvironmentFault
 
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 16
-_CHUNKS_HELD = 64
+_CHUNKS_HELD = 16
+_ROOM_BYTES = 4096
+"""Of each buffer on the way from the service: who does not read must be felt at the far end, within
+seconds and not after some megabytes."""
 _DIAL_S = 5.0
 _ACTIVE_S = 1.0
 """A connection that has carried something this lately is in use."""
@@ -97,7 +100,7 @@ class Road:
             EnvironmentFault: it cannot.
         """
         try:
-            self._server = await asyncio.start_server(self._accept, HOST, 0)
+            self._server = await asyncio.start_server(self._accept, HOST, 0, limit=_ROOM_BYTES)
         except OSError as error:
             raise EnvironmentFault(
                 f"road: {HOST} cannot be listened on ({error.strerror}), expected a free port"
@@ -194,9 +197,10 @@ class Road:
     async def _carry(self, one: _Connection, reader: asyncio.StreamReader) -> None:
         """Both directions, until either end is closed."""
         await self._hold(TO, 0.0, 1)  # its first packet: a partition may meet nothing else
-        dialled = asyncio.open_connection(self.host, self.port)
-        answers, service = await asyncio.wait_for(dialled, _DIAL_S)
+        answers, service = await asyncio.wait_for(self._dial(), _DIAL_S)
         one.service = service
+        one.client.transport.set_write_buffer_limits(high=0)
+        _little_room(one.client.get_extra_info("socket"), socket.SO_SNDBUF)
         lanes: list[Awaitable[None]] = [
             self._lane(one, TO, reader, service),
             self._lane(one, FROM, answers, one.client),
@@ -212,6 +216,21 @@ class Road:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the service, whose answers wait there and not here."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        dialled = socket.socket(family, kind, protocol)
+        try:
+            dialled.setblocking(False)
+            _little_room(dialled, socket.SO_RCVBUF)  # before the peer is told how much there is
+            await loop.sock_connect(dialled, address)
+            return await asyncio.open_connection(sock=dialled, limit=_ROOM_BYTES)
+        except BaseException:
+            dialled.close()
+            raise
 
     async def _lane(
         self,
@@ -287,6 +306,10 @@ class Road:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), None if toxin.blocked else left_s)
+
+
+def _little_room(end: socket.socket, buffer: int) -> None:
+    end.setsockopt(socket.SOL_SOCKET, buffer, _ROOM_BYTES)
 
 
 def _abort(writer: asyncio.StreamWriter | None) -> None:

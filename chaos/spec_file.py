@@ -213,12 +213,8 @@ def _resolve(fault: FaultSpec, place: str, known: Mapping[str, Fault]) -> FaultS
                 f"{place}.expect.reaction: found {reaction!r}, known are {', '.join(REACTIONS)}"
                 f"{_hint(reaction, REACTIONS)}"
             )
-    expect = fault.expect.model_copy(
-        update={
-            "detectors": fault.expect.detectors or declared.expect,
-            "severity": fault.expect.severity or declared.priority,
-        }
-    )
+    detectors = fault.expect.detectors or declared.expect
+    expect = fault.expect.model_copy(update={"detectors": detectors})
     return fault.model_copy(update={"params": params, "expect": expect})
 
 

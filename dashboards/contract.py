@@ -50,6 +50,7 @@ class Alert:
         summary, summary_zh: templates of `{{ $labels.… }}` and `{{ printf "%.0f" $value }}`.
         fires: a case in which it fires; silent: the nearest miss, in which it must not (None only
             for an alert that always fires).
+        detector: what it speaks for where its labels do not say: they do by `check` or `detector`.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Alert:
     silent: Case | None
     hold: str = "0s"
     keep_firing: str = ""
+    detector: str = ""
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ from tocsin.core.guard import Guard
 from tocsin.core.ids import new_ulid
 from tocsin.core.pods import Pods
 from tocsin.engine.weights import load
+from tocsin.ray_jobs.alert_reading import alert_reading
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.attack import Attack
 from tocsin.ray_jobs.board import BOARD, NAMESPACE
@@ -114,6 +115,7 @@ def _attached_run(
             about=about,
             run=new_ulid()[-8:],
             road=needs_road(spec),
+            alerts=alert_reading(progress.note),
         )
         stack.enter_context(closing(system))
         page = stack.enter_context(driver_page(state))

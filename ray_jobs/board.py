@@ -13,6 +13,7 @@ import ray
 
 from tocsin.core.degrade import p0_reason
 from tocsin.core.ids import new_ulid
+from tocsin.ray_jobs.actor_death import Inquiry
 from tocsin.ray_jobs.clocks import Stamp, Translator, stamp
 from tocsin.ray_jobs.control_plane import ControlPlane
 from tocsin.ray_jobs.degradations import Degradations
@@ -70,6 +71,7 @@ class Board:
         self._pager = _pager(paging, self._side.delivered)
         self._noticed: Callable[[str], None] = _nobody
         self._control: asyncio.Task[None] | None = None
+        self._inquiry = Inquiry(lambda replica: self.lost(replica, "Ray has its actor for dead"))
 
     async def watch(self, paging: Paging | None = None) -> None:
         """Look after heartbeats from now on; said again, only another `paging` changes anything."""
@@ -114,9 +116,12 @@ class Board:
             self.lost(replica, "its process is gone")
         elif age_s > GONE_S:
             self.lost(replica, f"silent for {age_s:.0f} s")
-        elif age_s > patience_s and replica not in self._stalled:
-            self._stalled.add(replica)
-            self._note("replica_stalled", replica, {"silent_s": round(age_s, 3)})
+        elif age_s > patience_s:
+            if replica not in self._stalled:
+                self._stalled.add(replica)
+                self._note("replica_stalled", replica, {"silent_s": round(age_s, 3)})
+            if state == _UNKNOWN and heard.get("actor"):
+                self._inquiry.about(replica, heard["actor"])
 
     def lost(self, replica: str, why: str) -> None:
         """A replica is known to be dead; told once."""

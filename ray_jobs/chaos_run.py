@@ -11,6 +11,7 @@ from tocsin.chaos.progress_view import progress_view
 from tocsin.chaos.run import run
 from tocsin.chaos.spec import Experiment
 from tocsin.engine.weights import prepare
+from tocsin.ray_jobs.alert_reading import alert_reading
 from tocsin.ray_jobs.application import deploy
 from tocsin.ray_jobs.chaos_file import ChaosFile
 from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
@@ -63,7 +64,13 @@ def _served_run(
         progress.note(f"serving {options.served_name} at {served.url}")
         rights = "" if token else " (read-only; set TOCSIN_TOKEN to switch checks there)"
         progress.note(f"watch it live at {served.url}/live{rights}")
-        system = RaySystem(served, cache_folder(), road=needs_road(experiment), sink=sink)
+        system = RaySystem(
+            served,
+            cache_folder(),
+            road=needs_road(experiment),
+            sink=sink,
+            alerts=None if sink else alert_reading(progress.note),
+        )
         told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:
             with (

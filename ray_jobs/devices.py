@@ -67,9 +67,10 @@ def build_facts(device: str) -> dict[str, str]:
 
 
 def whereabouts() -> dict[str, str]:
-    """Where a replica runs: id and address of its Ray node, and the name of its host or pod."""
+    """Where a replica runs: ids of its actor and Ray node, its address, its host or pod."""
     return {
         "node": ray.get_runtime_context().get_node_id(),
+        "actor": ray.get_runtime_context().get_actor_id() or "",
         "ip": str(ray.util.get_node_ip_address()),  # type: ignore[no-untyped-call]
         "host": socket.gethostname(),
     }

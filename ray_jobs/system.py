@@ -24,6 +24,7 @@ from tocsin.core.faulting import Order, OrderStatus, Scope
 from tocsin.core.history import Event, RequestRecord
 from tocsin.core.pods import Pods
 from tocsin.core.system import GoldenAnswer, HealthReading, LoadRequest, ReplicaInfo
+from tocsin.ray_jobs.alert_reading import ALERTED_WITHIN_S, AlertReading
 from tocsin.ray_jobs.application import Served
 from tocsin.ray_jobs.board import NAMESPACE
 from tocsin.ray_jobs.client import json_of, send
@@ -67,6 +68,7 @@ class RaySystem:
         run: str = "",
         road: bool = False,
         sink: Sink | None = None,
+        alerts: AlertReading | None = None,
     ) -> None:
         """Begin with a clean book: orders of an earlier run are taken back.
 
@@ -79,6 +81,7 @@ class RaySystem:
                 have had: they remember what they did, and a plan's names come again.
             road: the load travels by a proxy of this process, for faults on the network.
             sink: where the application's alerts and spans go; None: they are none of this run's.
+            alerts: reads the alerts back; None: nobody knows who was told what.
         """
         self._served = served
         self._board = served.board
@@ -98,11 +101,16 @@ class RaySystem:
         self._ask(self._board.forget_orders.remote)
         if road:
             self._road = RoadBook(served.url, self._tell, self._tell_event)
+        self._alerts = alerts
+        self.alerted_within_s = ALERTED_WITHIN_S if alerts is not None else 0.0
+        if alerts is not None:
+            alerts.start(self._tell_event)
 
     @property
     def observes(self) -> tuple[str, ...]:
         """What it tells beyond its duty: names of `core.system.OBSERVED`."""
-        return ("frees", "logits") if self._served.options.logits_told_every else ("frees",)
+        told = {"logits": self._served.options.logits_told_every, "alerts": self._alerts}
+        return ("frees", *(name for name, given in told.items() if given))
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and on what."""
@@ -280,8 +288,9 @@ class RaySystem:
         """Take all orders back; the application stays, its owner closes it."""
         if self._health is not None:
             self._health.close()
-        if self._road is not None:
-            self._road.close()
+        for one in (self._road, self._alerts):
+            if one is not None:
+                one.close()
         with contextlib.suppress(EnvironmentFault):  # a dead board renews no lease either
             self._ask(self._board.forget_orders.remote)
         for nemesis in self._nemeses.values():

@@ -20,6 +20,7 @@ _TONES = {
     Conclusion.NOT_RUN: "dim",
 }
 _HEAD = ("fault", "where", "fired", "seen", "MTTD p50 / p99", "verdict", "seen by")
+_WIDE = 110
 
 
 def exit_code(rows: Sequence[Row]) -> int:
@@ -28,15 +29,23 @@ def exit_code(rows: Sequence[Row]) -> int:
     return next((code for code, worse in _EXITS if found & set(worse)), EXIT_PASS)
 
 
-def matrix_table(matrix: Matrix) -> Table:
-    """One line a kind; `+3` are detectors that saw it and are not meant to."""
+def matrix_table(matrix: Matrix, width: int) -> Table:
+    """One line a kind; `+3` are detectors that saw it and are not meant to.
+
+    Args:
+        width: of the terminal, in characters; in a narrow one detectors matter more than places
+            and times, which the files have.
+    """
+    left_out = ("where", "MTTD p50 / p99") if width < _WIDE else ()
     table = Table(box=None, pad_edge=False)
     for name in _HEAD:
-        table.add_column(name, no_wrap=name != "seen by", justify=_justify(name))
+        if name not in left_out:
+            table.add_column(name, no_wrap=name != "seen by", justify=_justify(name))
     for row in matrix.rows:
-        cells = _cells(row)
-        cells[5] = f"[{_TONES.get(row.conclusion, 'bold red')}]{cells[5]}[/]"
-        table.add_row(*cells)
+        cells = dict(zip(_HEAD, _cells(row), strict=True))
+        tone = _TONES.get(row.conclusion, "bold red")
+        cells["verdict"] = f"[{tone}]{cells['verdict']}[/]"
+        table.add_row(*(text for name, text in cells.items() if name not in left_out))
     return table
 
 

@@ -83,12 +83,27 @@ def simulated_experiment(trial: Trial, variants: Variants) -> Experiment:
     )
 
 
+def served_together(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
+    """Which of them share a run of a served model: those that need the same company, or none."""
+    groups: dict[str, list[Trial]] = {}
+    for one in trials:
+        groups.setdefault(faults()[one.kind].company, []).append(one)
+    return tuple(map(tuple, groups.values()))
+
+
 def served_experiment(trials: Sequence[Trial], variants: Variants) -> Experiment:
-    """Several kinds in one run of a served model, one after another."""
+    """Several kinds in one run of a served model, one after another, each alone or in company.
+
+    Args:
+        trials: as `served_together` groups them.
+    """
+    company = faults()[trials[0].kind].company
     specs, begin = [], 10
     for one in trials:
         ticks = [begin + _APART * i for i in range(one.count)]
         specs += _specs(one, ticks, variants)
+        if company:
+            specs.append(_company(one, company, ticks))
         begin += _APART * one.count
     takes_node = any(faults()[one.kind].scope is Scope.NODE for one in trials)
     system: dict[str, Any] = {"replicas": 2, "slots": 4, "pages": 192}
@@ -98,7 +113,7 @@ def served_experiment(trials: Sequence[Trial], variants: Variants) -> Experiment
         {**system, "nodes": 2} if takes_node else system,
         {"concurrency": 6, "requests": begin + 20, "max_new_tokens": 16, "deadline": "100s"},
         specs,
-        together=1,
+        together=3 if company else 1,
     )
 
 
@@ -154,6 +169,17 @@ def _specs(trial: Trial, ticks: Sequence[int], variants: Variants) -> list[dict[
                 }
             )
     return specs
+
+
+def _company(trial: Trial, kind: str, ticks: Sequence[int]) -> dict[str, Any]:
+    """Another fault on each replica, a few times soon after each of the trial's own."""
+    return {
+        "id": f"{_own_name(trial.kind)}-company",
+        "kind": kind,
+        "target": {"replica": "each"},
+        "when": {"clock": "request", "at": [tick + 3 * i for tick in ticks for i in (1, 2, 3)]},
+        "expect": {"within": "20s"},
+    }
 
 
 def variants_of(declared: Fault, variants: Variants) -> tuple[dict[str, Any], ...]:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tocsin.chaos.case import Case
     from tocsin.chaos.spec import Experiment
 
+_FILE_WIDTH = 140
+"""Of what goes to no terminal."""
+
 
 def matrix(
     kinds: Annotated[
@@ -48,7 +51,9 @@ def matrix(
     folder = store / "matrix" / f"{Path(model).name}-{seed}"
     filled = Filler(wanted, folder, lambda one: _served(one, store), typer.echo).fill()
     console = Console()
-    console.print(matrix_table(filled))
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)
+    console.print(matrix_table(filled, console.width))
     for line in matrix_lines(filled):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     typer.echo(f"files: {folder / FILE}, {folder / PAGE}")

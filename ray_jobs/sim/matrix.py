@@ -20,6 +20,7 @@ from tocsin.chaos.matrix.trial import (
     Trial,
     parts_of,
     served_experiment,
+    served_together,
     simulated_experiment,
 )
 from tocsin.chaos.plan import make_plan
@@ -150,9 +151,11 @@ class Filler:
         for attempt in (0, 1):
             if not served:
                 return
-            self.say(f"Ray: {', '.join(one.kind for one in served)}")
-            case = _whole(self.served(served_experiment(served, DRAWN)))
-            parts = {one: count(case, one, where=Where.RAY, code=code) for one in served}
+            parts: dict[Trial, Part] = {}
+            for group in served_together(served):
+                self.say(f"Ray: {', '.join(one.kind for one in group)}")
+                case = _whole(self.served(served_experiment(group, DRAWN)))
+                parts |= {one: count(case, one, where=Where.RAY, code=code) for one in group}
             whole = [one for one in served if parts[one].verified == parts[one].planned]
             served = [one for one in served if one not in whole]
             yield from ((one, parts[one]) for one in (whole if attempt == 0 else parts))

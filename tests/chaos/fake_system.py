@@ -86,6 +86,7 @@ class FakeReplica:
     running: int = 0
     served: int = 0
     corrupt_from: int | None = None
+    node: str = "node"
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ class FakeSystem:
                 ReplicaInfo(
                     one.replica,
                     one.pid,
-                    "node",
+                    one.node,
                     one.alive,
                     one.step,
                     self.clock.now_ns(),

@@ -72,6 +72,19 @@ def test_no_more_faults_are_open_than_safety_allows(tmp_path: Path) -> None:
     assert second.ordered_ns > first.healed_ns
 
 
+def test_a_node_is_not_killed_under_all_replicas_that_are_left(tmp_path: Path) -> None:
+    """With it go all that are on it: where no other node has one, nothing keeps serving."""
+    faults = [_fault("node", "node.kill", [5]) | {"when": {"clock": "request", "at": [5]}}]
+    safety = {"scope": "cluster_destructive", "keep_alive": 1}
+    experiment = small(faults=faults, safety=safety, system={"nodes": 2})
+    for node, orders in (("another", 1), ("node", 0)):
+        system = FakeSystem()
+        system.fleet[1].node = node
+        run(parse_experiment(experiment), system, tmp_path)
+        case = load_case((tmp_path / "latest").resolve())
+        assert [one.orders for one in case.occurrences] == [orders]
+
+
 @dataclass(slots=True)
 class Dying(FakeSystem):
     """The first replica that is given an order dies before it can carry it out."""

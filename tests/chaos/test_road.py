@@ -1,6 +1,7 @@
 """The road: what it does to bytes is counted, seeded, and ends by itself."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -165,6 +166,37 @@ async def test_a_client_that_leaves_is_seen_to_leave(road: Road, peers: Peers) -
     _, writer = peers
     writer.close()
     await _until(lambda: road.reading.open == 0)
+
+
+async def test_a_service_feels_that_the_client_does_not_read() -> None:
+    """It sends a token of 200 bytes after the other, and soon no more of them are taken."""
+    sent = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.transport.set_write_buffer_limits(high=0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while True:
+            writer.write(b"x" * 200)
+            await writer.drain()
+            sent += 200
+            await asyncio.sleep(0.002)
+
+    service = await asyncio.start_server(talk, HOST, 0)
+    one = Road(HOST, service.sockets[0].getsockname()[1])
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((HOST, await one.open()))
+    try:
+        before = -1
+        while sent != before:
+            before = sent
+            await asyncio.sleep(0.5)
+        assert 0 < sent < 40_000, sent
+    finally:
+        client.close()
+        await one.close()
+        service.close()
 
 
 async def test_nobody_at_the_other_end_resets_the_client() -> None:

@@ -14,7 +14,7 @@ from tocsin.chaos.spec_file import builtin_experiments, load_experiment, parse_e
 from tocsin.chaos.store import spec_document
 from tocsin.core.errors import SpecError
 from tocsin.core.faulting import Scope
-from tocsin.core.terms import Priority, Profile
+from tocsin.core.terms import Profile
 
 
 @pytest.mark.parametrize("name", [*builtin_experiments()])
@@ -38,12 +38,12 @@ def test_the_default_experiment_has_every_kind_of_the_first_faults() -> None:
     assert not spec.checks
 
 
-def test_a_fault_takes_detectors_priority_and_parameters_from_its_declaration() -> None:
+def test_a_fault_takes_detectors_and_parameters_from_its_declaration() -> None:
     """The file need not repeat them."""
     spec = parse_experiment(small())
     declared = faults()["weight.bitflip"]
     assert spec.faults[0].expect.detectors == declared.expect
-    assert spec.faults[0].expect.severity is Priority(declared.priority)
+    assert spec.faults[0].expect.severity is None  # of an alert: its rule's, unless one is said
     assert spec.faults[0].params == dict(declared.params)
 
 

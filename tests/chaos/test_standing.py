@@ -7,6 +7,7 @@ import pytest
 from tests.chaos.histories import MS, clean_case
 from tocsin.chaos.attribution import attribute
 from tocsin.chaos.case import Case, OccurrenceRecord
+from tocsin.core.faulting import Scope
 from tocsin.core.history import Event, EventKind
 
 SLOW, STEADY = EventKind.REPLICA_SLOW, EventKind.REPLICA_STEADY
@@ -56,6 +57,26 @@ def test_anything_else_shows_nothing(told: list[tuple[EventKind, int, str]]) -> 
     case = _case((SLOW, 500, "replica-0"), *told)
     assert attribute(case).first_expected("slow@0") is not None
     assert attribute(case).first_expected("slow@1") is None
+
+
+def test_with_a_node_go_all_its_replicas() -> None:
+    """The loss of a second one is no alarm without a fault; what else it tells is."""
+    bouts = (_bout(0, "node.kill"),)
+    expect = replace(bouts[0].planned.expect, detectors=("service.actor_down",))
+    planned = replace(bouts[0].planned, scope=Scope.NODE, expect=expect)
+    at = bouts[0].fired_ns + 500 * MS
+    told = tuple(
+        Event(kind, at, who)
+        for kind, who in (
+            (EventKind.REPLICA_DOWN, "replica-0"),
+            (EventKind.REPLICA_DOWN, "replica-1"),
+            (EventKind.CLOCK_MOVED, "replica-1"),
+        )
+    )
+    case = clean_case(occurrences=(replace(bouts[0], planned=planned),), events=told)
+    found = attribute(case)
+    assert len(found.by_occurrence["slow@0"]) == 2
+    assert [one.detector for one in found.false_alarms] == ["service.clock"]
 
 
 def test_an_alarm_of_another_kind_of_fault_is_not_lent() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tocsin.core.faulting import Order, OrderStatus
 from tocsin.ray_jobs import board as module
+from tocsin.ray_jobs.actor_death import Inquiry
 from tocsin.ray_jobs.board import Board
 
 NODE = "node-1"
@@ -68,6 +69,33 @@ async def test_a_pid_of_another_node_is_not_looked_up_here(board: Board, dead_pi
     board._replicas["a"]["heard_s"] = time.monotonic() - module.GONE_S - 1
     board._look_at("a", board._replicas["a"])
     assert kinds(board)[-1] == "replica_down"
+
+
+async def test_of_a_silent_replica_on_another_node_ray_is_asked_whether_it_is_dead(
+    board: Board, dead_pid: int
+) -> None:
+    """Twenty seconds of silence are long, and Ray knows at once; one that lives is left alone."""
+    dead: set[str] = set()
+    asked = []
+
+    def is_dead(actor: str) -> bool:
+        asked.append(actor)
+        return actor in dead
+
+    board._inquiry = Inquiry(lambda replica: board.lost(replica, "dead"), is_dead)
+    await board.beat("a", {**beat(dead_pid, node="elsewhere"), "actor": "a1"})
+    board._look_at("a", board._replicas["a"])
+    assert asked == []
+    board._replicas["a"]["heard_s"] = time.monotonic() - module.STALE_S - 0.1
+    for living in (True, False):
+        dead |= set() if living else {"a1"}
+        board._inquiry._asked.clear()
+        for _ in range(3):  # as long as one answer is awaited, none is asked for
+            board._look_at("a", board._replicas["a"])
+        await board._inquiry._asked["a"][1]
+        assert board.replicas()["a"]["alive"] is living
+    assert asked == ["a1", "a1"]
+    assert kinds(board) == ["replica_up", "replica_stalled", "replica_down"]
 
 
 @pytest.fixture

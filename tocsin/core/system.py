@@ -99,6 +99,17 @@ class TellsHealth(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsAlerts(Protocol):
+    """A system whose alerts come later than what they speak of: a run waits for them at its end.
+
+    Attributes:
+        alerted_within_s: for how long at most; 0: it tells of none.
+    """
+
+    alerted_within_s: float
+
+
 OBSERVED = frozenset({"health", "resources", "frees", "alerts", "logits"})
 """What a system may tell beyond its duty, named in its attribute `observes`: see `EventKind`.
 

@@ -21,6 +21,7 @@ _SECONDS_MAX = 120.0
     source="sysown/proxysql#1297, enioka-Haute-Couture/jqm#137: the server dies of its own log",
     scope=Scope.SIDE,
     params={"bytes": 0, "duration_s": 15.0},
+    company="act.nan",
 )
 def full(target: SideTarget) -> Evidence:
     """Let no file of the serving processes grow beyond `bytes`; a guardian takes that back.

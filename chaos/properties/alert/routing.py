@@ -12,7 +12,10 @@ from tocsin.core.terms import Priority
 
 ROUTES = {Priority.P0: "p0-page", Priority.P1: "p1-ticket", Priority.P2: "p2-archive"}
 """Whom an alert of each priority reaches: receivers of the rendered Alertmanager configuration."""
-DELIVERED = "ok"
+DRILLS = "drill"
+"""Whom alerts of an attacked service reach instead, or besides."""
+DELIVERED, INHIBITED = "ok", "inhibited"
+"""Last words of an alert that is not lost: it was sent, or a graver one speaks for it."""
 
 
 @prop(
@@ -24,9 +27,10 @@ DELIVERED = "ok"
 def judge(case: Case) -> PropertyVerdict:
     """One alert an incident, at the route of its priority, with run and reproduction, and not lost.
 
-    Read from the alerts that the system says it sent. An incident is a fault that a meant
-    detector saw; its alert names a failure of it, or the occurrence. Sending again what was not
-    taken is no second alert; an alert whose last word is not `ok` is lost.
+    Read from the alerts that the system, or its Alertmanager, says it sent. An incident is a fault
+    that a meant detector saw; its alert names a failure of it, the occurrence, the detector, or the
+    replica that is gone. Sending again what was not taken is no second alert; an alert whose last
+    word is neither `ok` nor that a graver one speaks for it is lost.
     """
     sent: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for event in case.events:
@@ -37,7 +41,7 @@ def judge(case: Case) -> PropertyVerdict:
     if not sent and not offered:
         return conclude(judge.id, 0, [], nothing="the system does not tell which alerts it sent")
     violations = [one for key, events in sent.items() for one in _of_alert(key, events)]
-    missing = _unalerted(case, sent) if offered else []
+    missing = unalerted(case) if offered else []
     violations += missing
     return conclude(
         judge.id, len(sent) + len(missing), violations, nothing="there was nothing to alert of"
@@ -56,24 +60,28 @@ def _of_alert(key: tuple[str, str, str], events: Sequence[Event]) -> list[Violat
     results = Counter(_text(event, "result") for event in events)
     wanted = ROUTES.get(Priority(priority), "") if priority in set(Priority) else ""
     reasons = []
-    if route != wanted:
+    if route != wanted and not (route == DRILLS and last.data.get("drill")):
         reasons.append(f"priority {priority or 'none'} went to {route or 'nobody'}, not {wanted}")
     if results[DELIVERED] > 1:
         reasons.append(f"was delivered {results[DELIVERED]} times")
-    if _text(last, "result") != DELIVERED:
+    if _text(last, "result") not in (DELIVERED, INHIBITED):
         reasons.append(f"was not delivered: {_text(last, 'result') or 'no result'}")
-    reasons += [f"names no {what}" for what in ("run", "repro") if not _text(last, what)]
+    links = [what for what in ("run", "repro") if what in last.data or what == "repro"]
+    reasons += [f"names no {what}" for what in links if not _text(last, what)]
     name = f"{alert} of incident {incident or 'unknown'}"
     evidence: Mapping[str, object] = {"results": dict(results), "route": route}
     return [Violation(f"{name}: {reason}", evidence=evidence) for reason in reasons]
 
 
-def _unalerted(case: Case, sent: Mapping[tuple[str, str, str], Sequence[Event]]) -> list[Violation]:
-    """Faults that were seen and that nobody was told of with the priority they are given."""
+def unalerted(case: Case) -> list[Violation]:
+    """Faults that were seen and of which nobody was told, or not with the wanted priority."""
     found = attribute(case)
     told: dict[str, set[str]] = defaultdict(set)
-    for (_, incident, _), events in sent.items():
-        told[incident] |= {_text(event, "priority") for event in events}
+    for event in case.events:
+        if event.kind is EventKind.ALERT_SENT:
+            for key in ("incident", "failure_id", "detector", "subject"):
+                told[_text(event, key)].add(_text(event, "priority"))
+    told.pop("", None)
     violations = []
     for record in case.occurrences:
         if record.planned.scope is Scope.CLIENT or not record.fired:
@@ -96,4 +104,6 @@ def _unalerted(case: Case, sent: Mapping[tuple[str, str, str], Sequence[Event]])
 def _names(found: Attribution, record: OccurrenceRecord) -> set[str]:
     """What an alert may call this incident."""
     seen = found.by_occurrence.get(record.planned.id, ())
-    return {record.planned.id, *(one.failure_id for one in seen if one.failure_id)}
+    detectors = {one.detector for one in seen if one.expected}
+    failures = {one.failure_id for one in seen if one.failure_id}
+    return {record.planned.id, record.replica, *detectors, *failures}

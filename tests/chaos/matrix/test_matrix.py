@@ -16,6 +16,7 @@ from tocsin.chaos.matrix.trial import (
     Trial,
     parts_of,
     served_experiment,
+    served_together,
     simulated_experiment,
     variants_of,
 )
@@ -122,7 +123,24 @@ def test_every_declared_fault_makes_a_well_formed_experiment_of_its_own() -> Non
         if declared.scope in (Scope.WORKER, Scope.CLIENT, Scope.PROCESS):
             made.append(simulated_experiment(trial, {}))
         for experiment in made:
-            assert [one.kind for one in make_plan(experiment).occurrences] == [kind] * 3
+            planned = [one.kind for one in make_plan(experiment).occurrences]
+            assert [one for one in planned if one != declared.company] == [kind] * 3
+
+
+def test_a_fault_that_nobody_feels_alone_has_company_and_a_run_of_its_own() -> None:
+    """What nobody writes on a full disk is no loss: something is written while it is full."""
+    trials = [Trial(kind, 0, 1, seed=7) for kind in ("actor.kill", "disk.full", "net.reset")]
+    assert [[one.kind for one in group] for group in served_together(trials)] == [
+        ["actor.kill", "net.reset"],
+        ["disk.full"],
+    ]
+    experiment = served_experiment([trials[1]], {})
+    planned = make_plan(experiment).occurrences
+    (full,) = (one for one in planned if one.kind == "disk.full")
+    company = [one for one in planned if one.kind == faults()["disk.full"].company]
+    assert len(company) >= 2
+    assert all(one.at > full.at for one in company)
+    assert experiment.safety.max_concurrent_faults > 1
 
 
 def test_kinds_that_share_a_run_on_ray_are_never_at_work_together() -> None:

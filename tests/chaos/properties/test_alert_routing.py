@@ -66,6 +66,37 @@ def test_an_alert_that_misses_its_people_fails(changes: dict[str, Any], words: s
     assert words in first(ID, _case(_sent(**changes)))
 
 
+@pytest.mark.parametrize(
+    "named",
+    [{"failure_id": "F1"}, {"detector": "state.weight_sum"}, {"subject": "replica-0"}],
+    ids=str,
+)
+def test_the_alert_of_a_rule_names_the_incident_in_its_own_way(named: dict[str, str]) -> None:
+    """By the failure of its annotations, by the check of its labels, or by the replica."""
+    rule = {"incident": "TocsinStateFailure m linear #1", **named}
+    assert conclusion(ID, _case(_sent(**rule), severity="")) == "pass"
+    assert conclusion(ID, _case(_sent(incident="another"), severity="")) == "fail"
+
+
+def test_a_drill_tells_those_who_want_to_hear_of_drills() -> None:
+    """Its alerts must not page; in earnest nobody may be told there instead."""
+    assert conclusion(ID, _case(_sent(route="drill", drill=True))) == "pass"
+    assert conclusion(ID, _case(_sent(route="drill", drill=False))) == "fail"
+
+
+def test_what_a_graver_alert_speaks_for_is_not_lost_and_what_is_silenced_is() -> None:
+    """Who is paged about an operator needs no ticket about it."""
+    assert conclusion(ID, _case(_sent(result="inhibited"))) == "pass"
+    assert "was not delivered: silenced" in first(ID, _case(_sent(result="silenced")))
+
+
+def test_an_experiment_that_names_no_priority_takes_that_of_the_rule() -> None:
+    """A failure that was repaired in its step is archived, however grave it would have been."""
+    archived = _sent(priority="P2", route="p2-archive")
+    assert conclusion(ID, _case(archived, severity="")) == "pass"
+    assert "only with P2, expected P0" in first(ID, _case(archived))
+
+
 def test_sending_again_what_was_not_taken_is_no_second_alert() -> None:
     """The last word counts; two deliveries are one too many."""
     assert conclusion(ID, _case(_sent(result="retried"), _sent())) == "pass"
