@@ -23,6 +23,13 @@ def test_the_drill_itself_passes_and_every_fault_fired(walk: Walk) -> None:
     assert all(one["fired"] == one["planned"] == one["detected"] for one in faults)
 
 
+def test_each_incident_was_alerted_of_at_the_route_of_its_priority(walk: Walk) -> None:
+    """The run has read its alerts back from Alertmanager and judged them: a rule for each fault."""
+    (routing,) = (one for one in walk.verdict()["properties"] if one["id"] == "alert.routing")
+    assert routing["verdict"] == "pass"
+    assert routing["checked"] >= 10
+
+
 @pytest.mark.parametrize("name", ["TocsinOperatorFailing", "TocsinCrossRequestData"])
 def test_a_p0_goes_from_the_fault_over_metric_and_rule_to_the_robot(walk: Walk, name: str) -> None:
     """Each station knows of it: Prometheus, Alertmanager, and a message in Chinese."""
