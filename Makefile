@@ -80,8 +80,8 @@ ELSEWHERE := $(KUBE_CONTEXT)$(filter http://% https://%,$(RAY_ADDRESS))
 ON_KUBERNETES := $(if $(KUBE_CONTEXT),--kube-context $(KUBE_CONTEXT) $(if $(KUBE_NAMESPACE),--namespace $(KUBE_NAMESPACE)) $(if $(RELEASE),--release $(RELEASE)))
 
 .PHONY: chaos-run
-chaos-run: $(if $(ELSEWHERE),$(VENV)/.installed,$(READY) $(if $(filter $(DEFAULT_SPEC),$(SPEC)),$(VENV)/.golden)) ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, DRY_RUN=1; on a cluster: RAY_ADDRESS, or KUBE_CONTEXT, KUBE_NAMESPACE, RELEASE)
-	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(DRY_RUN),--dry-run) $(ON_KUBERNETES)
+chaos-run: $(if $(ELSEWHERE),$(VENV)/.installed,$(READY) $(if $(filter $(DEFAULT_SPEC),$(SPEC)),$(VENV)/.golden)) ## Break the served model and prove that no wrong answer got out (SPEC, SEED, PROFILE, DRY_RUN=1, ALERTS=1: Prometheus and Alertmanager watch it; on a cluster: RAY_ADDRESS, or KUBE_CONTEXT, KUBE_NAMESPACE, RELEASE)
+	$(BIN)/tocsin chaos run $(SPEC) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(DRY_RUN),--dry-run) $(if $(ALERTS),--alerts) $(ON_KUBERNETES)
 
 .PHONY: chaos-swarm
 chaos-swarm: $(VENV)/.installed ## Random seeds, faults and parameters in simulation; what does not pass is kept (N, SEED)

@@ -6,10 +6,11 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from tocsin.chaos.progress import ProgressState
+from tocsin.chaos.progress import Progress, ProgressState
 from tocsin.chaos.progress_view import progress_view
 from tocsin.chaos.run import run
 from tocsin.chaos.spec import Experiment
+from tocsin.core.errors import SpecError
 from tocsin.engine.weights import prepare
 from tocsin.ray_jobs.alert_reading import alert_reading
 from tocsin.ray_jobs.application import deploy
@@ -18,6 +19,7 @@ from tocsin.ray_jobs.cluster import Cluster, check_port, free_port
 from tocsin.ray_jobs.evidence import collect, state_folder
 from tocsin.ray_jobs.ground import check_own_cluster, needs_road, needs_sink
 from tocsin.ray_jobs.oracle import cache_folder, options_of
+from tocsin.ray_jobs.own_alerting import own_alerting
 from tocsin.ray_jobs.repros import write_repros
 from tocsin.ray_jobs.run_note import annotated
 from tocsin.ray_jobs.sink import Sink
@@ -26,35 +28,53 @@ from tocsin.ray_jobs.system import RaySystem
 _HOST = "127.0.0.1"
 
 
-def chaos_run(experiment: Experiment, store: Path, port: int, arguments: str) -> int:
+def chaos_run(
+    experiment: Experiment, store: Path, port: int, arguments: str, *, alerts: bool = False
+) -> int:
     """Serve what the experiment names, run it, and take everything down again.
 
     Args:
         port: of the gateway; 0: any free one.
         arguments: how to run the same again, for the report.
+        alerts: Prometheus and Alertmanager watch it, and what they tell is judged.
 
     Returns:
         The exit code of the run.
 
     Raises:
-        EnvironmentFault: no model, no cluster, no port, no room for the run's files.
+        SpecError: alerts of an experiment that takes their receiver away.
+        EnvironmentFault: no model, no cluster, no port, no room for the run's files, or alerts are
+            wanted and a program for them is missing.
     """
     names = {"TOCSIN_DRILL": "1", "TOCSIN_CHAOS_RUN": f"{experiment.name} {experiment.seed}"}
+    port = port or free_port(_HOST)
+    if alerts and needs_sink(experiment):
+        raise SpecError(
+            f"{experiment.name}: it takes the receiver of alerts away itself; run it without "
+            "--alerts"
+        )
+    progress = progress_view()
+    progress.update(ProgressState(phase="set-up"))
     with ExitStack() as around:
+        if alerts:
+            names |= around.enter_context(own_alerting(port, progress.note))
         sink = around.enter_context(closing(Sink())) if needs_sink(experiment) else None
         names |= dict(sink.environment()) if sink else {}
         state = around.enter_context(state_folder(store))
         around.enter_context(environment(TOCSIN_STATE=str(state), **names))
-        return _served_run(experiment, store, port, arguments, state, sink)
+        return _served_run(experiment, store, port, arguments, state, sink, progress)
 
 
 def _served_run(
-    experiment: Experiment, store: Path, port: int, arguments: str, state: Path, sink: Sink | None
+    experiment: Experiment,
+    store: Path,
+    port: int,
+    arguments: str,
+    state: Path,
+    sink: Sink | None,
+    progress: Progress,
 ) -> int:
-    progress = progress_view()
-    progress.update(ProgressState(phase="set-up"))
     options = options_of(experiment, prepare(experiment.system.model))
-    port = port or free_port(_HOST)
     check_port(_HOST, port)
     with Cluster(options.replicas, nodes=experiment.system.nodes) as cluster:
         check_own_cluster(experiment, own=cluster.started)

@@ -60,6 +60,10 @@ On = Annotated[
     str,
     typer.Option(help="URL of an application that is served already; nothing is deployed"),
 ]
+Alerts = Annotated[
+    bool,
+    typer.Option("--alerts", help="Prometheus and Alertmanager watch it, and are judged as well"),
+]
 StopOnAlert = Annotated[
     str, typer.Option(help="URL of an Alertmanager; an alert that begins meanwhile ends the run")
 ]
@@ -95,6 +99,7 @@ def run(
     policy_sha256: PolicyDigest = "",
     sim: Sim = False,
     model: SimModel = TINY,
+    alerts: Alerts = False,
     wait_s: Annotated[
         float, typer.Option(min=0, help="seconds for what is served to have all its replicas")
     ] = 0.0,
@@ -103,6 +108,11 @@ def run(
 
     With RAY_ADDRESS=http://host:8265 or --kube-context it runs there, and its report comes home.
     """
+    if alerts and (sim or on or kube_context or os.environ.get("RAY_ADDRESS", "")):
+        raise SpecError(
+            "chaos run: --alerts is for a run that serves the model itself; one on a service that "
+            "runs already reads the Alertmanager of TOCSIN_ALERTMANAGER_URL"
+        )
     if sim:
         raise typer.Exit(run_simulated(spec, seed, profile, store, model))
     where = elsewhere(kube_context, namespace, release, start_timeout)
@@ -150,7 +160,8 @@ def run(
             words += ["--on", attack.url]
             code = attached_run(experiment, store, attack, " ".join(words))
         else:
-            code = chaos_run(experiment, store, port, " ".join(words))
+            words += ["--alerts"] if alerts else []
+            code = chaos_run(experiment, store, port, " ".join(words), alerts=alerts)
         raise typer.Exit(delivered.finish(code))
 
 

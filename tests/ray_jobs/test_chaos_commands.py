@@ -19,6 +19,7 @@ from tocsin.core.errors import SpecError
 from tocsin.ray_jobs import ctk_system
 from tocsin.ray_jobs.cli import app
 from tocsin.ray_jobs.commands.chaos_export import SERVED
+from tocsin.ray_jobs.own_alerting import URL
 
 
 def tocsin(*words: object) -> Result:
@@ -153,3 +154,28 @@ def test_a_place_with_a_policy_is_left_to_chaos_run(
         ctk_system.served(load_experiment("smoke"), {}),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "told"),
+    [
+        (("smoke", "--alerts", "--sim"), {}, "--alerts is for a run that serves the model itself"),
+        (("smoke", "--alerts", "--on", "http://a:1"), {}, "reads the Alertmanager of TOCSIN_"),
+        (("telemetry", "--alerts"), {}, "telemetry: it takes the receiver of alerts away itself"),
+        (("smoke", "--alerts"), {URL: "http://a:1"}, "names another one; leave one of the two out"),
+    ],
+)
+def test_alerting_of_its_own_is_refused_where_it_cannot_be(
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one line, before anything is started."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = tocsin("run", *words, "--store", tmp_path)
+    assert result.exit_code == 64
+    assert told in result.stderr
+    assert told in result.stderr.strip().splitlines()[-1]
