@@ -1,4 +1,4 @@
-"""A token stream that outlives its replica: broken or stalled, it goes on elsewhere.
+"""A token stream that outlives its replica: broken, stalled or failed, it goes on elsewhere.
 
 No token is lost, since every one that left is sent along as `delivered`; none is repeated, since
 the index of a token decides whether it is new.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ray.exceptions import RayError
 
 from tocsin.core.errors import CapacityError, EnvironmentFault, SpecError
-from tocsin.core.requests import EngineEvent, FinishEvent, Request, TokenEvent
+from tocsin.core.requests import EngineEvent, Finish, FinishEvent, Request, TokenEvent
 from tocsin.ray_jobs.attempts import named
 from tocsin.ray_jobs.tracing.gateway import UNTRACED, Untraced
 from tocsin.ray_jobs.wire import step_event_from_wire
@@ -20,6 +20,12 @@ from tocsin.ray_jobs.wire import step_event_from_wire
 STALL_S = 1.5
 _LOOK_S = 0.1
 ATTEMPTS_MAX = 12
+FAILURES_MAX = 3
+"""Failures of engines after which a request ends, with the error of the last one.
+
+They are fewer than the attempts: it may be the request that engines fail at, and each that it is
+sent to loses its step or its process. More than ten failures in a minute would page people, too.
+"""
 
 
 class Stream(Protocol):
@@ -78,6 +84,9 @@ class Resumer:
     ) -> AsyncIterator[Routed]:
         """Tokens and the ending of one request; its trace hears of every attempt.
 
+        An engine that fails breaks its attempt as a replica that dies does, `FAILURES_MAX` times;
+        what a check refused is not tried elsewhere.
+
         Raises:
             SpecError, CapacityError: the worker did not take it.
             EnvironmentFault: nobody could serve it in time.
@@ -121,6 +130,8 @@ class Resumer:
                 continue
             _raise_rejection(message)
             event = step_event_from_wire(message)
+            if isinstance(event, FinishEvent) and state.survives(event):
+                raise _BrokenError(f"the engine failed: {event.message}")
             if state.is_new(event):
                 yield replace(event, request_id=state.request.request_id)
 
@@ -161,6 +172,7 @@ class _Progress:
     attempts: list[str] = field(default_factory=list)
     replica: str | None = None
     why: str = ""
+    failures: int = 0
 
     def __post_init__(self) -> None:
         self.delivered = list(self.request.delivered)
@@ -178,6 +190,13 @@ class _Progress:
         self.attempts.append(replica)
         self.trace.entered(replica)
 
+    def survives(self, ending: FinishEvent) -> bool:
+        """Whether it is the engine that failed, and another may be tried; the failure is noted."""
+        if ending.finish is not Finish.ERROR:
+            return False
+        self.failures += 1
+        return self.failures < FAILURES_MAX
+
     def is_new(self, event: EngineEvent) -> bool:
         """Whether the client does not have it yet; a token is noted as delivered."""
         if isinstance(event, TokenEvent):
@@ -188,7 +207,7 @@ class _Progress:
 
 
 class _BrokenError(Exception):
-    """The stream ended without an ending, or its replica's heartbeat is old and nothing came."""
+    """The stream's engine failed, it ended without an ending, or its replica fell silent."""
 
 
 def _result(task: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:

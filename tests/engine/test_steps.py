@@ -21,8 +21,8 @@ from tocsin.core.calls import AttentionCall, BatchCall, KVReadCall, KVUpdateCall
 from tocsin.core.errors import BackendError
 from tocsin.core.protocols import StepAttempt
 from tocsin.core.requests import Finish, TokenEvent
-from tocsin.core.terms import Action, Cause, Operator, Phase
-from tocsin.core.verdict import Failure, Settlement
+from tocsin.core.terms import Action, Cause, Layer, Operator, Phase, Priority
+from tocsin.core.verdict import Failure, Finding, Settlement
 from tocsin.engine.engine import ReferenceEngine
 from tocsin.engine.step import Attempt
 
@@ -320,6 +320,46 @@ def test_a_failing_backend_ends_requests_with_an_error_when_nothing_checks() -> 
     assert all("flash failed" in ending.message for ending in endings(events).values())
     assert "backend_error" in notes.kinds()
     assert notes.kinds().count("request_refused") == 2
+    assert engine.pages.verify(range(CONFIG.pages + 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "raises", "finish"),
+    [
+        (None, True, Finish.ERROR),
+        (Operator.DEVICE_MEMORY, True, Finish.ERROR),  # where memory is short, this is heard first
+        (Operator.KV_READ, True, Finish.REFUSED),
+        (None, False, Finish.REFUSED),
+    ],
+)
+def test_a_refused_step_is_the_engines_error_only_if_it_raised_and_no_check_found_anything(
+    found: Operator | None, raises: bool, finish: Finish
+) -> None:
+    """The one may be served by another engine; what a check refused is not tried elsewhere."""
+    findings = tuple(
+        Finding("a.check", one, Layer.STATE, Priority.P0, 2.0, "", (), "found", "")
+        for one in (found,)
+        if one is not None
+    )
+    failure = Failure("F1", findings, ("r0", "r1"), 7, Cause.UNRESOLVED, Action.REFUSE)
+
+    def refuse(attempt: Attempt, error: Exception | None) -> Settlement:
+        return Settlement((Action.REFUSE,) * 4, failures=(failure,))
+
+    def fail(call: AttentionCall) -> None:
+        if raises and engine.stats().step == 7:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    notes = Notes()
+    engine = ReferenceEngine(tiny_model(), config=CONFIG, sink=notes)
+    engine.seams.add_fault(Operator.ATTENTION, Phase.BEFORE, fail)
+    engine.gate = Scripted(7, refuse)
+    for n in range(2):
+        engine.submit(request(f"r{n}", 6 + n, new=10, start=n))
+    ended = endings(drain(engine))
+    assert {(one.finish, one.failure_id) for one in ended.values()} == {(finish, "F1")}
+    assert ("can't allocate memory" in ended["r0"].message) is (finish is Finish.ERROR)
+    assert "request_refused" not in notes.kinds()  # the gate has told it
     assert engine.pages.verify(range(CONFIG.pages + 1)) == ()
 
 

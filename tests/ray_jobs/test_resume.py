@@ -15,6 +15,7 @@ from tocsin.ray_jobs.resume import Resumer, Routed
 from tocsin.ray_jobs.wire import step_event_to_wire
 
 ANSWER = (11, 12, 13, 14, 15)
+NO_MEMORY = "step 7 did not run: DefaultCPUAllocator: can't allocate memory"
 Message = dict[str, Any] | Exception | None
 """What a worker says next: a message, an exception that breaks the stream, None for silence."""
 
@@ -77,6 +78,7 @@ class Fleet:
     streams: list[FakeStream] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     resumed: list[tuple[str, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def call(self, request: dict[str, Any]) -> FakeStream:
         worker = self.workers[min(len(self.asked), len(self.workers) - 1)]
@@ -89,6 +91,7 @@ class Fleet:
 
     async def note_resumed(self, request_id: str, count: int, why: str) -> None:
         self.resumed.append((request_id, count))
+        self.reasons.append(why)
 
     def stream(self, deadline_s: float = 5.0) -> AsyncIterator[Routed]:
         resumer = Resumer(
@@ -110,6 +113,14 @@ def dies_after(count: int) -> Callable[[dict[str, Any]], list[Message]]:
 
 def freezes_after(count: int) -> Callable[[dict[str, Any]], list[Message]]:
     return lambda request: [hello("a"), *tokens(request, count), None]
+
+
+def fails_after(count: int, replica: str = "a") -> Callable[[dict[str, Any]], list[Message]]:
+    def worker(request: dict[str, Any]) -> list[Message]:
+        error = FinishEvent(request["request_id"], Finish.ERROR, count, message=NO_MEMORY)
+        return [hello(replica), *tokens(request, count), step_event_to_wire(error)]
+
+    return worker
 
 
 def healthy(request: dict[str, Any]) -> list[Message]:
@@ -211,3 +222,59 @@ async def test_replicas_that_keep_dying_end_in_one_clear_error() -> None:
     fleet = Fleet([dies_after(0)])
     with pytest.raises(EnvironmentFault, match="ActorDiedError"):
         await fleet.answer(deadline_s=0.5)
+
+
+@pytest.mark.parametrize("count", range(len(ANSWER) + 1))
+async def test_an_engine_that_fails_loses_and_repeats_no_token(count: int) -> None:
+    """At whichever token; the client sees neither the error nor a second ending."""
+    fleet = Fleet([fails_after(count), healthy])
+    answer = await fleet.answer()
+    assert given_tokens(answer) == ANSWER
+    assert [r.event.finish for r in answer if isinstance(r.event, FinishEvent)] == [Finish.LENGTH]
+    assert fleet.asked[1]["delivered"] == ANSWER[:count]
+    assert fleet.resumed == [("r1", count)]
+    assert NO_MEMORY in fleet.reasons[0]
+    assert fleet.broken == []  # it lives: nobody may take it for dead
+    assert answer[-1].attempts == ("a", "b")
+
+
+async def test_the_only_replica_is_asked_again_when_its_engine_fails() -> None:
+    """What was short for a moment is there again in the next."""
+    fleet = Fleet([fails_after(1), fails_after(3), lambda request: healthy(request)])
+    assert given_tokens(await fleet.answer()) == ANSWER
+
+
+async def test_a_request_that_every_engine_fails_at_ends_with_its_error() -> None:
+    """Not in a loop, and not as if nobody had been there: it must not be sent again."""
+    fleet = Fleet([fails_after(2, "a"), fails_after(2, "b")])
+    answer = await fleet.answer()
+    assert given_tokens(answer) == ANSWER[:2]
+    assert answer[-1].event == FinishEvent("r1", Finish.ERROR, 2, message=NO_MEMORY)
+    assert answer[-1].attempts == ("a", "b", "b")
+    assert len(fleet.asked) == resume.FAILURES_MAX
+    assert len(fleet.resumed) == resume.FAILURES_MAX - 1
+
+
+async def test_replicas_that_end_early_do_not_count_as_failures() -> None:
+    """One whose engine has stopped is asked until it is gone: the request is not to blame."""
+    gone = [lambda request: [hello("a")]] * resume.FAILURES_MAX
+    fleet = Fleet([fails_after(1), *gone, dies_after(2), healthy])
+    assert given_tokens(await fleet.answer()) == ANSWER
+
+
+async def test_a_failing_engine_does_not_outlast_the_deadline() -> None:
+    """The bounds of a replica that dies hold for it as well."""
+    fleet = Fleet([fails_after(0)])
+    with pytest.raises(EnvironmentFault, match="can't allocate memory"):
+        await fleet.answer(deadline_s=0.0)
+    assert len(fleet.asked) == 1
+
+
+@pytest.mark.parametrize("finish", [Finish.REFUSED, Finish.CANCELLED])
+async def test_what_a_check_refused_is_not_tried_elsewhere(finish: Finish) -> None:
+    """The refusal is the answer, with the id of its failure."""
+    refusal = FinishEvent("r1", finish, 0, failure_id="F1", message="no page was clean")
+    fleet = Fleet([lambda request: [hello("a"), step_event_to_wire(refusal)], healthy])
+    answer = await fleet.answer()
+    assert [routed.event for routed in answer] == [refusal]
+    assert fleet.resumed == []

@@ -11,7 +11,7 @@ class Finish(StrEnum):
     LENGTH = "length"
     REFUSED = "refused"  # a check failed and nothing repaired it: an explicit error
     CANCELLED = "cancelled"
-    ERROR = "error"  # the engine itself failed
+    ERROR = "error"  # the engine itself failed, no check refused it: another one may serve it
 
     @property
     def complete(self) -> bool:

@@ -6,7 +6,7 @@ from tocsin.core.clock import Clock
 from tocsin.core.history import Event, EventKind
 from tocsin.core.protocols import Sink
 from tocsin.core.requests import EngineEvent, Finish, FinishEvent, TokenEvent
-from tocsin.core.terms import Action
+from tocsin.core.terms import Action, Operator
 from tocsin.core.verdict import Settlement
 from tocsin.engine.config import EngineConfig
 from tocsin.engine.fingerprint import is_told, logits_crc
@@ -50,20 +50,19 @@ class Ledger:
         failure_id, why = _failure(settlement, sequence.request_id)
         if action is Action.RELEASE and sequence.lost_pages:
             action = Action.RECOMPUTE
-        if action is Action.RELEASE and not attempt.complete:
-            why = f"step {attempt.step} did not run: {error or 'the launch was vetoed'}"
-            self.end(sequence, Finish.ERROR, events, message=why)
-        elif action is Action.RELEASE:
+        if action is Action.RELEASE and attempt.complete:
             self._commit(attempt, row, sequence, settlement, events)
         elif action is Action.RECOMPUTE and sequence.recomputes < self.config.recomputes_max:
             attempt.undo_row(row)
             self.recompute(sequence)
         else:
             attempt.undo_row(row)
+            finish = Finish.REFUSED
+            if not attempt.complete and not why:  # no check found anything: the engine failed
+                finish = Finish.ERROR
+                why = f"step {attempt.step} did not run: {error or 'the launch was vetoed'}"
             if action is Action.RECOMPUTE:
                 why = f"recomputed {sequence.recomputes} times and still failing: {why}"
-            crashed = error is not None and failure_id is None
-            finish = Finish.ERROR if crashed else Finish.REFUSED
             told = failure_id is not None and action is Action.REFUSE
             self.end(sequence, finish, events, failure_id, why or str(error or ""), told=told)
 
@@ -206,9 +205,17 @@ class Ledger:
 
 
 def _failure(settlement: Settlement, request_id: str) -> tuple[str | None, str]:
-    """Id and message of the failure that a request's row belongs to."""
+    """Id and message of the failure that a request's row belongs to.
+
+    The message is empty when no check found anything wrong with the step: a run raised, and that
+    was all. Little free memory is beside it: it refuses nobody.
+    """
     for failure in settlement.failures:
         if request_id in failure.request_ids:
-            messages = [finding.message for finding in failure.findings[:1]]
-            return failure.failure_id, "; ".join(messages)
+            messages = (
+                finding.message
+                for finding in failure.findings
+                if finding.operator is not Operator.DEVICE_MEMORY
+            )
+            return failure.failure_id, next(messages, "")
     return None, ""
