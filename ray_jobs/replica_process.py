@@ -1,12 +1,16 @@
-"""What every process of Serve does first: it listens where it may, and no log line ends it."""
+"""What every process of Serve does first; and the end of one whose engine is gone."""
 
 import logging
+import os
+import threading
 from typing import Any
 
 import ray
 
 _LOOPBACK = "127.0.0.1"
 _EVERYWHERE = "[::]:0"
+_LEAVE_S = 0.3
+_LOG = logging.getLogger("tocsin.worker")
 
 
 def prepare() -> None:
@@ -48,3 +52,16 @@ def stay_on_loopback() -> None:
         return int(bind(server, here))
 
     module.add_port_to_grpc_server = bind_here
+
+
+def end_soon(why: str, after_s: float = _LEAVE_S) -> None:
+    """End this process in a moment: the endings of its requests leave, its last words are logged.
+
+    A router prefers who has least to do, which is a replica whose engine is gone. Serve (2.60)
+    takes it out at the third bad answer to its question for health, seconds later; a process that
+    has ended gets no request, and another is started in its place.
+    """
+    _LOG.error("%s; this process ends", why)
+    leaving = threading.Timer(after_s, os._exit, (1,))
+    leaving.daemon = True
+    leaving.start()

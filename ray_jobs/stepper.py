@@ -23,7 +23,8 @@ class Stepper:
 
     Args:
         build: makes the stack; called on the stepping thread, which then owns it.
-        died: called with the exception that ended the thread: the process must not linger.
+        died: called with the exception that ended the stepping: the process must not linger. Not
+            called when there is no stack to step; `failed` says why.
         turned: called after each turn with what its step took; None: there was no work.
     """
 
@@ -95,6 +96,8 @@ class Stepper:
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         """Serve one request; closing the iterator cancels it.
 
+        Where nothing steps any more it ends without an ending: it was not begun.
+
         Raises:
             SpecError, CapacityError: it was not taken; by the iterator.
         """
@@ -105,6 +108,9 @@ class Stepper:
         queue: asyncio.Queue[EngineEvent] = asyncio.Queue()
         stack = self.stack
         with self._lock:
+            if self.failed is not None:  # it is set before the streams are ended under this lock
+                self._held.pop(name, None)
+                return
             self._streams[name] = (asyncio.get_running_loop(), queue)
         ended = False
         try:
@@ -146,7 +152,8 @@ class Stepper:
             self.failed = error
             self.ready.set()
             self._end_streams(f"worker: the engine stopped: {type(error).__name__}: {error}")
-            self._died(error)
+            if self._stack is not None:
+                self._died(error)
 
     def _turn(self, stack: Stack) -> None:
         """What was asked for, then one step, or a short sleep when there is nothing to do."""

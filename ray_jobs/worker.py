@@ -32,7 +32,7 @@ from tocsin.ray_jobs.fleet import WORKER
 from tocsin.ray_jobs.hub import ensure_hub
 from tocsin.ray_jobs.options import ServeOptions
 from tocsin.ray_jobs.places import journal_folder, node_folder, spans_folder
-from tocsin.ray_jobs.replica_process import prepare
+from tocsin.ray_jobs.replica_process import end_soon, prepare
 from tocsin.ray_jobs.stack import Stack, build
 from tocsin.ray_jobs.starting import start_told
 from tocsin.ray_jobs.stepper import Stepper, reading
@@ -213,6 +213,7 @@ class Worker:
 
     def _died(self, error: Exception) -> None:
         self._outbox.filled.set()
+        end_soon(f"worker {self.replica}: the engine stopped: {type(error).__name__}: {error}")
 
     def _beat_for_ever(self) -> None:
         while True:

@@ -1,6 +1,7 @@
-"""A full disk costs log lines, never the thread that logs."""
+"""A full disk costs log lines, never the thread that logs; and a process that has to end ends."""
 
 import logging
+import subprocess
 import sys
 from typing import IO
 
@@ -54,3 +55,17 @@ def test_a_line_that_the_disk_does_not_take_is_lost_alone(
         logger.error("one line")
     never_raise()
     logger.error("one line")
+
+
+def test_a_process_that_cannot_serve_ends_whatever_its_threads_do() -> None:
+    """Not at once: what is on its way leaves first, and it says why."""
+    script = (
+        "import time; from tocsin.ray_jobs.replica_process import end_soon; "
+        "end_soon('worker a: no memory', 0.2); print('still here', flush=True); time.sleep(120)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == "still here\n"
+    assert "worker a: no memory; this process ends" in done.stderr
