@@ -108,11 +108,7 @@ def run(
 
     With RAY_ADDRESS=http://host:8265 or --kube-context it runs there, and its report comes home.
     """
-    if alerts and (sim or on or kube_context or os.environ.get("RAY_ADDRESS", "")):
-        raise SpecError(
-            "chaos run: --alerts is for a run that serves the model itself; one on a service that "
-            "runs already reads the Alertmanager of TOCSIN_ALERTMANAGER_URL"
-        )
+    _check_alerts(alerts, elsewhere=bool(sim or on or kube_context))
     if sim:
         raise typer.Exit(run_simulated(spec, seed, profile, store, model))
     where = elsewhere(kube_context, namespace, release, start_timeout)
@@ -163,6 +159,15 @@ def run(
             words += ["--alerts"] if alerts else []
             code = chaos_run(experiment, store, port, " ".join(words), alerts=alerts)
         raise typer.Exit(delivered.finish(code))
+
+
+def _check_alerts(alerts: bool, *, elsewhere: bool) -> None:
+    """Alerting of its own goes with a model of its own."""
+    if alerts and (elsewhere or os.environ.get("RAY_ADDRESS", "")):
+        raise SpecError(
+            "chaos run: --alerts is for a run that serves the model itself; one on a service that "
+            "runs already reads the Alertmanager of TOCSIN_ALERTMANAGER_URL"
+        )
 
 
 def _further(
