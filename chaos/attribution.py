@@ -18,6 +18,8 @@ BY_CLIENTS = {
 CHECK_ERROR = "service.check_error"
 """A check raised: a mistake in the checker, and an alarm only of a fault that lets it raise."""
 _WITH_A_NODE = (EventKind.REPLICA_DOWN, EventKind.REPLICA_STALLED)
+_NODE_CHARS = 12
+"""Of a node's id, as the evidence of a fault on it names it."""
 _SKEW_NS = 50_000_000
 """Two processes of one machine read one clock; this much the order of their writes may differ."""
 
@@ -112,31 +114,26 @@ def attribute(case: Case) -> Attribution:
     return Attribution(tuple(found), {k: tuple(v) for k, v in grouped.items()}, alarms)
 
 
-def concerns(event_kind: EventKind, about: str, one: OccurrenceRecord) -> bool:
+def concerns(event: Event, one: OccurrenceRecord) -> bool:
     """Whether an alarm of the service, about a replica, may be of this fault.
 
     Who failed to start is nobody yet: it was to replace the replica that a fault took. With a node
     go all its replicas. A fault on Ray itself may be felt by any replica.
     """
-    if one.replica == about:
+    if one.replica == subject(event):
         return True
-    if one.planned.scope is Scope.NODE and event_kind in _WITH_A_NODE:
-        return True
-    if event_kind is EventKind.START_FAILED:
+    if one.planned.scope is Scope.NODE and event.kind in _WITH_A_NODE:
+        node = str(event.data.get("node", ""))[:_NODE_CHARS]
+        return bool(node) and one.evidence is not None and node in one.evidence.place
+    if event.kind is EventKind.START_FAILED:
         return one.planned.scope.takes_replica
-    return one.planned.scope is Scope.CLUSTER and event_kind in NOTICED_BY
+    return one.planned.scope is Scope.CLUSTER and event.kind in NOTICED_BY
 
 
 def _candidates(
     event: Event, by_replica: Mapping[str, list[OccurrenceRecord]]
 ) -> list[OccurrenceRecord]:
-    about = subject(event)
-    return [
-        one
-        for records in by_replica.values()
-        for one in records
-        if concerns(event.kind, about, one)
-    ]
+    return [one for records in by_replica.values() for one in records if concerns(event, one)]
 
 
 def detectors_of(event: Event) -> tuple[str, ...]:

@@ -358,10 +358,9 @@ class Conductor:
 
     async def _alerted(self) -> None:
         """Wait for the alerts of all that was seen: rules are evaluated later than checks."""
-        if self.hurried or not isinstance(self.system, TellsAlerts):
-            return
-        until_ns = self.clock.now_ns() + int(self.system.alerted_within_s * 1e9)
-        while self.clock.now_ns() < until_ns and unalerted(self.case()):
+        within_s = self.system.alerted_within_s if isinstance(self.system, TellsAlerts) else 0.0
+        until_ns = self.clock.now_ns() + int(within_s * 1e9)
+        while self.clock.now_ns() < until_ns and not self.aborted and unalerted(self.case()):
             await asyncio.sleep(_ALERTS_S)
             await self._drain_events()
 

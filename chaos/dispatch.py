@@ -83,8 +83,8 @@ class Dispatcher:
             target = self._target(record)
             if target is not None:
                 await self._order(record, target)
-            elif record.planned.scope.alone:
-                waits = True
+            elif record.planned.scope.alone:  # and others are in the way, not where replicas are
+                waits = waits or any(self._busy(one) for one in self.records)
 
     async def follow(self) -> None:
         """Take in what the targets say of their orders."""

@@ -221,16 +221,20 @@ class Road:
         """A connection to the service, whose answers wait there and not here."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        dialled = socket.socket(family, kind, protocol)
-        try:
-            dialled.setblocking(False)
-            _little_room(dialled, socket.SO_RCVBUF)  # before the peer is told how much there is
-            await loop.sock_connect(dialled, address)
-            return await asyncio.open_connection(sock=dialled, limit=_ROOM_BYTES)
-        except BaseException:
-            dialled.close()
-            raise
+        for family, kind, protocol, _, address in found:
+            dialled = socket.socket(family, kind, protocol)
+            try:
+                dialled.setblocking(False)
+                _little_room(dialled, socket.SO_RCVBUF)  # before the peer is told how much it is
+                await loop.sock_connect(dialled, address)
+                return await asyncio.open_connection(sock=dialled, limit=_ROOM_BYTES)
+            except OSError as error:
+                dialled.close()
+                refused = error
+            except BaseException:
+                dialled.close()
+                raise
+        raise refused  # by the last address: a name has one at least
 
     async def _lane(
         self,

@@ -55,8 +55,6 @@ class Watch:
         seen = [
             event.t_ns
             for event, names in self._alarms
-            if event.t_ns >= record.fired_ns
-            and wanted & set(names)
-            and concerns(event.kind, subject(event), record)
+            if event.t_ns >= record.fired_ns and wanted & set(names) and concerns(event, record)
         ]
         return min(seen, default=0)

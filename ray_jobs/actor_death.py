@@ -1,12 +1,13 @@
 """Whether Ray has an actor for dead: the process of one on another node cannot be looked at."""
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections.abc import Callable
 
 import ray
 
+_LOG = logging.getLogger("tocsin.board")
 _EVERY_S = 1.0
 _DEAD = "DEAD"
 
@@ -38,10 +39,13 @@ class Inquiry:
         self._asked[replica] = (time.monotonic(), task)
 
     async def _ask(self, replica: str, actor: str) -> None:
-        # A control plane that is away has an alarm of its own; the silence is counted meanwhile.
-        with contextlib.suppress(ray.exceptions.RayError, RuntimeError, OSError, ValueError):
-            if await asyncio.to_thread(self._is_dead, actor):
-                self._dead(replica)
+        try:
+            dead = await asyncio.to_thread(self._is_dead, actor)
+        except Exception as error:  # noqa: BLE001 - whatever Ray breaks, the silence still counts
+            _LOG.warning("board: Ray does not say whether %s lives: %r", replica, error)
+            return
+        if dead:
+            self._dead(replica)
 
 
 def actor_is_dead(actor: str) -> bool:

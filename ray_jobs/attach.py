@@ -115,7 +115,7 @@ def _attached_run(
             about=about,
             run=new_ulid()[-8:],
             road=needs_road(spec),
-            alerts=alert_reading(progress.note),
+            alerts=alert_reading(local.served_name, progress.note),
         )
         stack.enter_context(closing(system))
         page = stack.enter_context(driver_page(state))

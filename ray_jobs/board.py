@@ -119,7 +119,8 @@ class Board:
         elif age_s > patience_s:
             if replica not in self._stalled:
                 self._stalled.add(replica)
-                self._note("replica_stalled", replica, {"silent_s": round(age_s, 3)})
+                data = {"silent_s": round(age_s, 3), "node": heard["node"]}
+                self._note("replica_stalled", replica, data)
             if state == _UNKNOWN and heard.get("actor"):
                 self._inquiry.about(replica, heard["actor"])
 
@@ -130,7 +131,8 @@ class Board:
             return
         heard["alive"] = False
         self._stalled.discard(replica)
-        self._note("replica_down", replica, {"why": why, "pid": heard["pid"]})
+        data = {"why": why, "pid": heard["pid"], "node": heard["node"]}
+        self._note("replica_down", replica, data)
 
     async def beat(self, replica: str, data: dict[str, Any]) -> None:
         """A heartbeat: pid, node, readings, order statuses and the events since the last one."""

@@ -56,11 +56,11 @@ def chaos_run(
     progress = progress_view()
     progress.update(ProgressState(phase="set-up"))
     with ExitStack() as around:
-        if alerts:
-            names |= around.enter_context(own_alerting(port, progress.note))
         sink = around.enter_context(closing(Sink())) if needs_sink(experiment) else None
         names |= dict(sink.environment()) if sink else {}
         state = around.enter_context(state_folder(store))
+        if alerts:
+            names |= around.enter_context(own_alerting(state / "alerts", port, progress.note))
         around.enter_context(environment(TOCSIN_STATE=str(state), **names))
         return _served_run(experiment, store, port, arguments, state, sink, progress)
 
@@ -89,7 +89,7 @@ def _served_run(
             cache_folder(),
             road=needs_road(experiment),
             sink=sink,
-            alerts=None if sink else alert_reading(progress.note),
+            alerts=None if sink else alert_reading(options.served_name, progress.note),
         )
         told = f"chaos run {experiment.name}, seed {experiment.seed}: {arguments}"
         try:

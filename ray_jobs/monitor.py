@@ -75,7 +75,14 @@ class Monitor:
         ):
             log = self._folder / f"{name}.log"
             file = log.open("wb")
-            child = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, cwd=self._folder)
+            # A Ctrl-C is ours to hear, and neither outlives us.
+            child = subprocess.Popen(
+                [*_dies_with_us(), *words],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,
+            )
             self._children.append((child, file))
             self._wait_until_ready(name, child, f"{url}/-/ready", log)
 
@@ -139,6 +146,12 @@ class Monitor:
             f"{name}: was not ready at {url} ({_last(log)}), expected it to start; "
             f"look at {log}, or choose another port"
         )
+
+
+def _dies_with_us() -> list[str]:
+    """Words before a command that end it with this process (prctl(2)); none where that is not."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
 def binary(name: str) -> str:

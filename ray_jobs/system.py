@@ -102,15 +102,13 @@ class RaySystem:
         if road:
             self._road = RoadBook(served.url, self._tell, self._tell_event)
         self._alerts = alerts
-        self.alerted_within_s = ALERTED_WITHIN_S if alerts is not None else 0.0
-        if alerts is not None:
-            alerts.start(self._tell_event)
+        self.alerted_within_s = ALERTED_WITHIN_S if alerts else 0.0
 
     @property
     def observes(self) -> tuple[str, ...]:
         """What it tells beyond its duty: names of `core.system.OBSERVED`."""
-        told = {"logits": self._served.options.logits_told_every, "alerts": self._alerts}
-        return ("frees", *(name for name, given in told.items() if given))
+        logits = ("logits",) if self._served.options.logits_told_every else ()
+        return ("frees", *logits, *(("alerts",) if self._alerts else ()))
 
     def describe(self) -> dict[str, Any]:
         """What runs here, and on what."""
@@ -282,6 +280,8 @@ class RaySystem:
     def events(self, since: int) -> tuple[int, list[Event]]:
         """From the board."""
         following, found = self._ask(self._board.events.remote, since)
+        if self._alerts is not None:  # what was there before a run's first question is not its own
+            self._alerts.start(self._tell_event)
         return following, [self._event(event_from_wire(one)) for one in found]
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ def _receivers(options: RenderOptions) -> list[dict[str, Any]]:
 
 
 def _relay(options: RenderOptions, name: str) -> str:
-    return f"{options.relay_url}/alerts/{name}"
+    return f"{options.relay_url}/alerts/{name}" if options.relay_url else ""
 
 
 def _relayed(options: RenderOptions, *wanted: Channel) -> dict[str, Any]:
@@ -162,12 +162,14 @@ def _relayed(options: RenderOptions, *wanted: Channel) -> dict[str, Any]:
     configs = [
         config
         for channel in chosen
-        for config in _hook(_relay(options, channel), options)["webhook_configs"]
+        for config in _hook(_relay(options, channel), options).get("webhook_configs", [])
     ]
     return {"webhook_configs": configs} if configs else {}
 
 
 def _hook(url: str, options: RenderOptions) -> dict[str, Any]:
+    if not url:
+        return {}
     config: dict[str, Any] = {"url": url, "send_resolved": True}
     if options.relay_token:
         config["http_config"] = _bearer(f"{options.secrets}/relay_token")

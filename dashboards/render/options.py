@@ -37,7 +37,8 @@ class RenderOptions:
 
     Attributes:
         gateway_url: of the served model: its live page and its `/degrade` hook.
-        relay_url: of `tocsin alerts relay`, for the robots that Alertmanager cannot speak to.
+        relay_url: of `tocsin alerts relay`, for the robots that Alertmanager cannot speak to;
+            empty: there is none, and nobody is told by it.
         runbooks: put before `<alert id>.md`; empty: the gateway's own `/docs/runbooks/`.
         secrets: folder of the files with tokens, as Alertmanager sees it. Files: `tocsin_token`,
             `slack_url`, `pagerduty_key`, and `relay_token` where the relay demands one.

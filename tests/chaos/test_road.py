@@ -199,6 +199,26 @@ async def test_a_service_feels_that_the_client_does_not_read() -> None:
         service.close()
 
 
+async def test_a_name_with_several_addresses_is_tried_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`localhost` is `::1` first on many machines, and who listens on 127.0.0.1 is not there."""
+    service = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
+    port = service.sockets[0].getsockname()[1]
+    loop = asyncio.get_running_loop()
+    found = [await loop.getaddrinfo(one, port, type=socket.SOCK_STREAM) for one in ("::1", HOST)]
+
+    async def addresses(*_: object, **__: object) -> list[object]:
+        return [*found[0], *found[1]]
+
+    monkeypatch.setattr(loop, "getaddrinfo", addresses)
+    one = Road("localhost", port)
+    _, writer = await one._dial()
+    assert writer.get_extra_info("peername")[0] == HOST
+    writer.close()
+    service.close()
+
+
 async def test_nobody_at_the_other_end_resets_the_client() -> None:
     """As a refused connection: never silence."""
     service = await asyncio.start_server(lambda reader, writer: None, HOST, 0)

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.histories import MS, clean_case
 from tocsin.chaos.attribution import attribute
 from tocsin.chaos.case import Case, OccurrenceRecord
-from tocsin.core.faulting import Scope
+from tocsin.core.faulting import Evidence, Scope
 from tocsin.core.history import Event, EventKind
 
 SLOW, STEADY = EventKind.REPLICA_SLOW, EventKind.REPLICA_STEADY
@@ -59,24 +59,26 @@ def test_anything_else_shows_nothing(told: list[tuple[EventKind, int, str]]) -> 
     assert attribute(case).first_expected("slow@1") is None
 
 
-def test_with_a_node_go_all_its_replicas() -> None:
-    """The loss of a second one is no alarm without a fault; what else it tells is."""
-    bouts = (_bout(0, "node.kill"),)
-    expect = replace(bouts[0].planned.expect, detectors=("service.actor_down",))
-    planned = replace(bouts[0].planned, scope=Scope.NODE, expect=expect)
-    at = bouts[0].fired_ns + 500 * MS
-    told = tuple(
-        Event(kind, at, who)
-        for kind, who in (
-            (EventKind.REPLICA_DOWN, "replica-0"),
-            (EventKind.REPLICA_DOWN, "replica-1"),
-            (EventKind.CLOCK_MOVED, "replica-1"),
-        )
+def test_with_a_node_go_all_its_replicas_and_no_others() -> None:
+    """The loss of a second one there is no alarm without a fault; elsewhere, and else, it is."""
+    (bout,) = (_bout(0, "node.kill"),)
+    expect = replace(bout.planned.expect, detectors=("service.actor_down",))
+    planned = replace(bout.planned, scope=Scope.NODE, expect=expect)
+    evidence = Evidence("raylet of node 0123456789ab, pid 7", "runs", "gone")
+    killed = replace(bout, planned=planned, evidence=evidence)
+    at, here = bout.fired_ns + 500 * MS, {"node": "0123456789abcdef"}
+    told = (
+        Event(EventKind.REPLICA_DOWN, at, "replica-0", data=here),
+        Event(EventKind.REPLICA_DOWN, at, "replica-1", data=here),
+        Event(EventKind.REPLICA_DOWN, at, "replica-2", data={"node": "fedcba9876543210"}),
+        Event(EventKind.CLOCK_MOVED, at, "replica-1", data=here),
     )
-    case = clean_case(occurrences=(replace(bouts[0], planned=planned),), events=told)
-    found = attribute(case)
+    found = attribute(clean_case(occurrences=(killed,), events=told))
     assert len(found.by_occurrence["slow@0"]) == 2
-    assert [one.detector for one in found.false_alarms] == ["service.clock"]
+    assert [(one.detector, one.replica) for one in found.false_alarms] == [
+        ("service.actor_down", "replica-2"),
+        ("service.clock", "replica-1"),
+    ]
 
 
 def test_an_alarm_of_another_kind_of_fault_is_not_lent() -> None:

@@ -1,12 +1,15 @@
 """What an Alertmanager holds becomes the alerts that a run is judged by."""
 
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.ray_jobs.served import wait_until
 from tocsin.core.errors import EnvironmentFault
-from tocsin.core.history import Event
+from tocsin.core.history import Event, EventKind
+from tocsin.ray_jobs import alert_reading as module
 from tocsin.ray_jobs.alert_reading import AlertReading, alert_reading
 
 STATE = {"model": "m", "operator": "kv_read", "layer": "state", "check": "state.kv_page_sum"}
@@ -38,14 +41,15 @@ class Alertmanager:
     def __init__(self, *alerts: dict[str, Any]) -> None:
         self.alerts = list(alerts)
         self.status = 200
+        self.asked: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/api/v2/alerts"
-        assert "Tocsin" in request.url.params["filter"]
+        self.asked = request.url.params.get_list("filter")
         return httpx.Response(self.status, json=self.alerts)
 
-    def reading(self) -> AlertReading:
-        return AlertReading("http://am:9093/", transport=httpx.MockTransport(self))
+    def reading(self, *labels: tuple[str, str]) -> AlertReading:
+        return AlertReading("http://am:9093/", "m", labels, transport=httpx.MockTransport(self))
 
 
 def _data(events: list[Event], *names: str) -> list[tuple[Any, ...]]:
@@ -97,9 +101,40 @@ def test_two_that_fire_together_for_one_incident_are_two_of_one_name() -> None:
     reading = again.reading()
     names = _data(reading.look(), "incident")
     again.alerts = []
-    reading.look()
+    (ended,) = reading.look()
+    assert ended.kind is EventKind.ALERT_ENDED
+    assert _data([ended], "incident") == names
     again.alerts = [_alert(**STATE, began="2026-11-30T22:00:00Z")]
     assert _data(reading.look(), "incident") != names
+
+
+def test_another_s_alerts_are_nobody_s_proof() -> None:
+    """What serves in earnest and other places are not asked for; another model is left out."""
+    manager = Alertmanager(_alert(**{**STATE, "model": "another"}))
+    assert manager.reading(("namespace", "demo")).look() == []
+    assert manager.asked == ['alertname=~"Tocsin.+"', 'chaos="true"', 'namespace="demo"']
+
+
+def test_a_receiver_keeps_its_own_name_under_the_operator() -> None:
+    """It puts namespace and object before it."""
+    told = Alertmanager(_alert(to=("demo/bell-tocsin/p1-ticket", "demo/x/degrade"))).reading()
+    assert _data(told.look(), "route") == [("p1-ticket",)]
+
+
+def test_that_nobody_can_read_them_any_more_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no incident is called untold: the alerting is broken, not the service."""
+    monkeypatch.setattr(module, "_EVERY_S", 0.01)
+    manager, told = Alertmanager(_alert()), list[Event]()
+    reading = manager.reading()
+    reading.start(told.append)
+    reading.start(told.append)
+    wait_until(lambda: bool(told), "the alert")
+    manager.status = 500
+    wait_until(lambda: len(told) > 1, "the end of reading")
+    time.sleep(0.2)
+    reading.close()
+    assert [one.kind for one in told] == [EventKind.ALERT_SENT, EventKind.ALERTS_UNREAD]
+    assert "500" in told[1].data["why"]
 
 
 @pytest.mark.parametrize(
@@ -128,16 +163,15 @@ def test_where_nobody_answers_the_run_does_not_begin() -> None:
     manager = Alertmanager()
     manager.status = 404
     with pytest.raises(EnvironmentFault, match="TOCSIN_ALERTMANAGER_URL, or unset it"):
-        manager.reading().start(lambda event: None)
+        manager.reading().check()
 
 
 def test_without_an_alertmanager_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is said."""
+    """And nothing is said; one that is named and away ends the run before it begins."""
     said: list[str] = []
     monkeypatch.delenv("TOCSIN_ALERTMANAGER_URL", raising=False)
-    assert alert_reading(said.append) is None
-    monkeypatch.setenv("TOCSIN_ALERTMANAGER_URL", "http://a:1,http://b:2")
-    reading = alert_reading(said.append)
-    assert reading is not None
-    assert "http://a:1" in said[0]
-    reading.close()
+    assert alert_reading("m", said.append) is None
+    assert not said
+    monkeypatch.setenv("TOCSIN_ALERTMANAGER_URL", "http://127.0.0.1:1,http://b:2")
+    with pytest.raises(EnvironmentFault, match=r"127\.0\.0\.1:1/api/v2/alerts gave no list"):
+        alert_reading("m", said.append)

@@ -53,6 +53,8 @@ class EventKind(StrEnum):
     RESOURCES = "resources"  # of one replica: data when ("before", "after"), rss_bytes, fds, …
     PAGES_FREED = "pages_freed"  # of a cancelled request; data: pages, steps since the cancel
     ALERT_SENT = "alert_sent"  # data: alert, priority, route, incident, run, repro, result
+    ALERT_ENDED = "alert_ended"  # data: incident
+    ALERTS_UNREAD = "alerts_unread"  # nobody can say who was told what; data: why
     CLIENT_DROPPED = "client_dropped"  # by the gateway: it did not read; data: backlog_bytes
     LOGITS = "logits"  # of a sampled step; data: index, crc of the top logits, degraded
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.histories import alarm, clean_case, with_expectation
-from tests.chaos.properties.told import FIRED, conclusion, event, first, with_events
+from tests.chaos.properties.told import FIRED, conclusion, event, first, judge, with_events
 from tocsin.chaos.case import Case
 from tocsin.chaos.properties.alert.routing import ROUTES
 from tocsin.core.faulting import Scope
@@ -80,8 +80,36 @@ def test_the_alert_of_a_rule_names_the_incident_in_its_own_way(named: dict[str, 
 
 def test_a_drill_tells_those_who_want_to_hear_of_drills() -> None:
     """Its alerts must not page; in earnest nobody may be told there instead."""
-    assert conclusion(ID, _case(_sent(route="drill", drill=True))) == "pass"
+    drilled = _sent(route="drill", drill=True)
+    assert conclusion(ID, _case(drilled)) == "pass"
     assert conclusion(ID, _case(_sent(route="drill", drill=False))) == "fail"
+    assert conclusion(ID, _case(drilled, _sent(drill=True))) == "pass"
+
+
+def test_where_drills_go_on_to_people_each_alert_must_reach_its_own() -> None:
+    """One that ends at the drills' receiver alone would have woken nobody."""
+    proof = (_sent(route="drill", drill=True), _sent(drill=True))
+    lost = _sent(route="drill", drill=True, incident="F2", alert="state_failure")
+    assert "went to drill alone" in first(ID, _case(*proof, lost))
+
+
+def test_an_alert_that_was_over_before_the_fault_tells_of_another() -> None:
+    """The same check alarmed an hour ago; whoever was told then knows nothing of this."""
+    named = {"incident": "TocsinStateFailure #1", "detector": "state.weight_sum"}
+    sent = _sent(**named)
+    over = event(EventKind.ALERT_ENDED, FIRED - 1, "alertmanager", incident=named["incident"])
+    lasts = event(EventKind.ALERT_ENDED, FIRED + 1, "alertmanager", incident=named["incident"])
+    assert conclusion(ID, _case(sent, lasts, severity="")) == "pass"
+    assert "nobody was alerted" in first(ID, _case(sent, over, severity=""))
+
+
+def test_where_alerts_could_not_be_read_nobody_is_accused() -> None:
+    """Unknown, with the reason; what was read and is wrong stays wrong."""
+    unread = event(EventKind.ALERTS_UNREAD, FIRED, "alertmanager", why="http://am: no answer")
+    verdict = judge(ID, _case(unread))
+    assert str(verdict.conclusion) == "unknown"
+    assert "1 incidents without an alert, but http://am: no answer" in verdict.reason
+    assert conclusion(ID, _case(unread, _sent(route=""))) == "fail"
 
 
 def test_what_a_graver_alert_speaks_for_is_not_lost_and_what_is_silenced_is() -> None:
