@@ -75,7 +75,7 @@ class AlertReading:
             ) from None
 
     def start(self, tell: Callable[[Event], None]) -> None:
-        """Look once a second in a thread, what fires already included; only the first call counts."""
+        """Look once a second in a thread, what fires already included; again: nothing more."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(tell,), daemon=True)
             self._thread.start()
