@@ -70,6 +70,11 @@ class Flight:
         return str(verdict.conclusion), str(fired), str(seen), silent, verdict.sentence
 
 
+_ANSWERED, _CROWDED = 0.5, 0.2
+"""Least share of the requests that are answered; of a crowd that is larger than the service, whose
+clients come again at once, most are told to come later, for as long as it lasts."""
+
+
 def simulated_faults() -> dict[str, Fault]:
     """Declared faults that can be simulated with a real engine, by id."""
     return {name: one for name, one in faults().items() if not why_not_simulated(one, engine=True)}
@@ -83,6 +88,7 @@ def drawn_experiment(seed: int, index: int) -> Experiment:
     shuffled = sorted(known, key=lambda name: draw_u64(seed, *key, "order", name))
     chosen = shuffled[:wanted]
     own = draw_u64(seed, *key, "seed") >> 1
+    crowd = any("concurrency" in known[name].load for name in chosen)
     document = {
         "apiVersion": "chaos/v1",
         "kind": "Experiment",
@@ -115,7 +121,7 @@ def drawn_experiment(seed: int, index: int) -> Experiment:
             "max_duration": "10m",
             "ttl": "30s",
         },
-        "budget": {"availability": 0.5},
+        "budget": {"availability": _CROWDED if crowd else _ANSWERED},
     }
     return parse_experiment(document, name=f"swarm {seed} {index}")
 
