@@ -19,7 +19,7 @@ from tocsin.core.errors import EnvironmentFault
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 16
 _CHUNKS_HELD = 16
-_READ_AHEAD_BYTES = 512
+_AHEAD_BYTES = 512
 _ROOM_BYTES = 4096
 """Of each buffer on the way from the service: who does not read must be felt at the far end, within
 seconds and not after some megabytes."""
@@ -101,7 +101,7 @@ class Road:
             EnvironmentFault: it cannot.
         """
         try:
-            self._server = await asyncio.start_server(self._accept, HOST, 0, limit=_READ_AHEAD_BYTES)
+            self._server = await asyncio.start_server(self._accept, HOST, 0, limit=_AHEAD_BYTES)
         except OSError as error:
             raise EnvironmentFault(
                 f"road: {HOST} cannot be listened on ({error.strerror}), expected a free port"
@@ -228,11 +228,11 @@ class Road:
                 dialled.setblocking(False)
                 _little_room(dialled, socket.SO_RCVBUF)  # before the peer is told how much it is
                 await loop.sock_connect(dialled, address)
-                return await asyncio.open_connection(sock=dialled, limit=_READ_AHEAD_BYTES)
+                return await asyncio.open_connection(sock=dialled, limit=_AHEAD_BYTES)
             except OSError as error:
                 dialled.close()
                 refused = error
-            except BaseException:
+            except BaseException:  # cancelled: closed, and passed on
                 dialled.close()
                 raise
         raise refused  # by the last address: a name has one at least
